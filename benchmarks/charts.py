@@ -1,5 +1,6 @@
 """The charts of the report, as PNG files."""
 
+import functools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -52,12 +53,15 @@ _CONTROL_PLANE = ("apiserver", "operator")
 _HATCHES = {"nftlb": "//", "operator": "//"}
 
 
-def draw(groups: Groups, folder: Path) -> dict[str, str]:
-    """Draw the charts that have figures, and return the title of each file."""
+def draw(groups: Groups, folder: Path, kube_proxy: str = "") -> dict[str, str]:
+    """Draw the charts that have figures, and return the title of each file.
+
+    ``kube_proxy`` is the version of kube-proxy beside many Services, or several.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     charts: Mapping[str, Callable[[Groups], Figure | None]] = {
-        "one-more": _one_more,
+        "one-more": functools.partial(_one_more, kube_proxy=kube_proxy),
         "changes": _changes,
         "datapath": _datapath,
         "memory": _memory,
@@ -82,7 +86,7 @@ def _find(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parame
     )
 
 
-def _one_more(groups: Groups) -> Figure | None:
+def _one_more(groups: Groups, kube_proxy: str) -> Figure | None:
     figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
     drawn = False
     for subject in SUBJECTS:
@@ -101,7 +105,8 @@ def _one_more(groups: Groups) -> Figure | None:
         medians = [statistics.median(samples) for _, samples in shown]
         axis.plot([services for services, _ in shown], medians, color=colour, linewidth=1, alpha=0.6)
         services, last = shown[-1][0], medians[-1]
-        label = f"{colours.NAMES[subject]}: {_seconds(last)}"
+        name = colours.NAMES[subject].replace("kube-proxy", f"kube-proxy {kube_proxy}".strip())
+        label = f"{name}: {_seconds(last)}"
         offset, align = ((-6, 9), "right") if services == _BESIDE[-1][0] else ((8, -3), "left")
         axis.annotate(label, (services, last), offset, textcoords="offset points", ha=align, color=colour, fontsize=9)
     axis.set_xscale("log")

@@ -70,7 +70,6 @@ async def _run(records: Records, extent: _Extent, scope: Scope) -> None:
     subjects = [Subject(name) for name in (NONE, NFTLB, NFTABLES, KUBE_PROXY)]
     if min(wanted) > _NFTLB_MAX:
         subjects.remove(Subject(NFTLB))
-    records.skip(SCENARIO, "kube-nftlb stlsdnat", "nftlb 1.0.7 cannot load it for pods (docs/nftlb-defects.md, 17)")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(place_of(subject, extent.servers)) for subject in subjects]

@@ -82,29 +82,31 @@ def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]
     for headline in HEADLINES:
         found: dict[str, Sequence[float]] = {}
         for subject in SUBJECTS:
-            if values := _values(groups, headline, subject):
+            if values := values_of(groups, headline, subject):
                 found[subject] = values
         yield headline, found
 
 
-def _values(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
+def values_of(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
+    """Return the values of a row and a subject; none if it was not measured."""
     name = subject + headline.suffix if Subject(subject).ours else subject
     if headline.process == "node":
         parts = [_of_process(groups, headline, subject, process) for process in _ON_NODE[subject]]
         return [sum(map(max, parts))] if all(parts) else ()
     if headline.process:
         return _of_process(groups, headline, subject, headline.process)
-    return _at(groups, headline, name, headline.where)
+    return values_at(groups, headline.scenario, headline.metric, headline.where, name)
 
 
 def _of_process(groups: Groups, headline: Headline, subject: str, process: str) -> Sequence[float]:
-    return _at(groups, headline, subject, {**headline.where, "process": process})
+    where = {**headline.where, "process": process}
+    return values_at(groups, headline.scenario, headline.metric, where, subject)
 
 
-def _at(groups: Groups, headline: Headline, name: str, where: Mapping[str, Parameter]) -> Sequence[float]:
-    for (scenario, metric, point), values in groups.items():
-        same = (scenario, metric) == (headline.scenario, headline.metric) and where.items() <= dict(point).items()
-        if same and name in values:
+def values_at(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parameter], name: str) -> Sequence[float]:
+    """Return the values of a name in the records, at the first point that has these parameters."""
+    for (scenario_of, metric_of, point), values in groups.items():
+        if (scenario_of, metric_of) == (scenario, metric) and where.items() <= dict(point).items() and name in values:
             return values[name]
     return ()
 

@@ -1,12 +1,11 @@
 """``python -m benchmarks.report DIR``: make a page and its charts from the records in a folder."""
 
 import argparse
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, colours, expected, headline, machine, records, series, stats, targets, texts
+from benchmarks import charts, colours, excerpts, expected, headline, machine, records, series, stats, targets, texts
 from benchmarks.records import Record
 from benchmarks.scope import Scope
 from benchmarks.series import Groups, Units
@@ -48,7 +47,7 @@ def _headlines(groups: Groups) -> Iterator[str]:
         cells = []
         for subject in subjects:
             share = headline.ratio(row, values, subject)
-            cell = f"{_cell(values[subject])} {row.unit}".rstrip() if subject in values else targets.NOT_MEASURED
+            cell = f"{series.cell(values[subject])} {row.unit}".rstrip() if subject in values else targets.NOT_MEASURED
             cells.append(cell + (f", **{_times(share.value)}**{_between(share)}" if share is not None else ""))
         numbers = list(dict.fromkeys(str(len(values[subject])) for subject in subjects if subject in values))
         yield f"| {row.text} | {' | '.join(cells)} | {' / '.join(numbers)} | `{row.scenario}` |"
@@ -119,7 +118,7 @@ def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:
         yield f"| | {' | '.join(subjects)} |"
         yield "|---|" + "---|" * len(subjects)
         for point, values in rows:
-            cells = [_cell(values[subject]) if subject in values else "-" for subject in subjects]
+            cells = [series.cell(values[subject]) if subject in values else "-" for subject in subjects]
             yield f"| {series.text_of(point)} | {' | '.join(cells)} |"
         yield ""
 
@@ -131,22 +130,17 @@ def _missing(measured: Sequence[Record], scenario: str) -> list[str]:
     return [*reasons, *(f"{subject}: {', '.join(metrics)}" for subject, metrics in lost.items())]
 
 
-def _cell(values: Sequence[float]) -> str:
-    median = _number(statistics.median(values))
-    return median if len(set(values)) == 1 else f"{median} ({_number(min(values))} to {_number(max(values))})"
-
-
-def _number(value: float) -> str:
-    if value == int(value):
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def write(run: Path, docs: Path) -> None:
-    """Write the page and the charts for the folder of a run."""
-    measured = records.read(run)
-    shown = charts.draw(series.grouped(measured), docs / "performance")
-    (docs / _PAGE).write_text(page(measured, machine.read(run), shown), encoding="utf-8")
+    """Write the page and the charts for the folder of a run, and what other documents say of it, if they are there."""
+    measured, runs = records.read(run), machine.read(run)
+    versions = sorted({run["versions"]["kube-proxy"] for run in runs if "scale" in run["scenarios"]})
+    shown = charts.draw(series.grouped(measured), docs / "performance", ", ".join(versions))
+    (docs / _PAGE).write_text(page(measured, runs, shown), encoding="utf-8")
+    for name, document in excerpts.DOCUMENTS.items():
+        path = docs.parent / document
+        if docs.name == "docs" and path.exists():
+            made = excerpts.figures(measured, runs) if name == "figures" else excerpts.sizes(measured)
+            path.write_text(excerpts.put(path.read_text(encoding="utf-8"), name, made), encoding="utf-8")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Group records by scenario, metric and point, and name their parts. Computation only."""
 
+import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.records import REPEATS, Parameter, Record
 
@@ -39,6 +40,19 @@ def units_of(records: Iterable[Record]) -> Units:
 def with_unit(metric: str, unit: str) -> str:
     """Format a metric as a heading."""
     return f"{metric}, {unit}" if unit else metric
+
+
+def cell(values: Sequence[float]) -> str:
+    """Return the median, with the lowest and the highest in brackets where they differ."""
+    median = number(statistics.median(values))
+    return median if len(set(values)) == 1 else f"{median} ({number(min(values))} to {number(max(values))})"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits, or as a whole."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def text_of(point: Point) -> str:

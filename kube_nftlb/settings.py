@@ -106,19 +106,21 @@ class OperatorSettings(CommonSettings):
     """Engine of Services without an annotation: `nftlb`, `nftables` (changes in milliseconds with any number of
     Services), or `auto` (nftables for what it can serve, nftlb for the rest).
     """
-    external_ips: Annotated[Switch, Variable("KUBE_NFTLB_EXTERNAL_IPS", "externalIPs")] = True
+    external_ips: Annotated[Switch, Variable("KUBE_NFTLB_EXTERNAL_IPS", "externalIPs.enabled")] = True
     """Serve `spec.externalIPs` of Services, as kube-proxy does by default until Kubernetes 1.40 (its feature gate
     AllowServiceExternalIPs). Addresses of nodes, pods, Services and the API server are never served.
     """
-    external_ip_ranges: Annotated[Networks, Variable("KUBE_NFTLB_EXTERNAL_IP_RANGES", "externalIPRanges")] = _EVERYWHERE
+    external_ip_ranges: Annotated[Networks, Variable("KUBE_NFTLB_EXTERNAL_IP_RANGES", "externalIPs.ranges")] = (
+        _EVERYWHERE
+    )
     """CIDRs in which `spec.externalIPs` of Services are served. Default: all."""
     pod_cidrs: Annotated[Networks, Variable("KUBE_NFTLB_POD_CIDRS", "podCIDRs")] = ()
     """Pod CIDRs, if the network plugin does not use `spec.podCIDRs` of the Nodes."""
     api_server: Annotated[Text, Variable("KUBERNETES_SERVICE_HOST")] = ""
     """Address of the API server, set in every pod; not served as an external IP either."""
-    source_address_ranges: Annotated[Networks, Variable("KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "sourceAddressRanges")] = (
-        _EVERYWHERE
-    )
+    source_address_ranges: Annotated[
+        Networks, Variable("KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "annotations.sourceAddressRanges")
+    ] = _EVERYWHERE
     """CIDRs that the annotation `source-addr` may use. Default: all."""
     annotation_marks: Annotated[
         NumberRanges, number_ranges(2, 0xFFFF000), Variable("KUBE_NFTLB_ANNOTATION_MARKS", "annotations.marks")

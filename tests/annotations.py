@@ -31,7 +31,6 @@ SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "mark": ("0xA000", {"mark": "0xa000"}),
     "priority": ("2", {"priority": 2}),
     "queue": ("3", {"queue": 3}),
-    "flow-offload": ("on", {"flowOffload": True}),
     "intra-connect": ("false", {"intraConnect": False}),
     "state": ("drain", {"state": "drain"}),
     "on-gone": ("cut", {"onGone": "cut"}),

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links
-from kube_nftlb.agent.engine.nftlb import direct, steering
+from kube_nftlb.agent.engine.nftlb import steering
 from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
@@ -27,7 +27,7 @@ class View(NamedTuple):
 
 
 def served(farm: Farm, facts: NodeFacts = ANYWHERE, links: Links = NO_LINKS) -> Serve:
-    decision = decide(Facts(farm, node=facts, links=links), lambda each: direct.unsupported(each.spec))
+    decision = decide(Facts(farm, node=facts, links=links), lambda _: None)
     assert isinstance(decision, Serve), decision
     return decision
 

@@ -35,7 +35,7 @@ that.
 - **What is counted**: the connections that a node translates to a backend, from conntrack, with both engines. So a
   connection counts on one node only, the one that its client uses. New connections, and the bytes of those that end,
   come from the kernel's events of connections; open connections and their bytes from its table, which is read every 5
-  seconds, or less often where that takes more than half a second. Farms in mode dsr, stlsdnat or local have no
+  seconds, or less often where that takes more than half a second. Farms in mode dsr or local have no
   series: the node translates nothing for them.
 - **Bytes** are those of packets, with their IP headers. The kernel counts them if `net.netfilter.nf_conntrack_acct`
   is 1, which the agents set, and only of connections that were opened since.

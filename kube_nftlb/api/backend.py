@@ -41,8 +41,8 @@ class BackendOptions(Model):
         int,
         Annotation("priority"),
         Field(
-            description="1 is the highest priority. Backends with a value above the farm's priority are on standby "
-            "until others become unavailable.",
+            description="1 comes first. A backend with a greater number than the farm's priority is on standby until "
+            "others become unavailable.",
             ge=1,
             le=100,
         ),
@@ -56,8 +56,8 @@ class BackendOptions(Model):
         int | None,
         Annotation("mark"),
         Field(
-            description="Value of the lowest 12 bits of its connections' marks, unique within the farm. Absent: chosen "
-            "by the agent.",
+            description="The last 12 bits of the mark of its connections, different for each backend of the farm. "
+            "Absent: the agent chooses them.",
             ge=2,
             le=4095,
         ),
@@ -76,10 +76,9 @@ class BackendOptions(Model):
         State,
         Annotation("state"),
         Field(
-            description="up: receives connections. drain: receives new connections only from clients with a session; "
-            "open connections are kept. off: receives no new connections, and its sessions are removed; open TCP "
-            "connections are kept. down: like off, and open connections are terminated. If no backend is up, new "
-            "connections to the farm are refused."
+            description="up: it gets connections. drain: it gets new connections only of clients with a session; open "
+            "ones go on. off: it gets no new connections, and its sessions are forgotten; open TCP connections go on. "
+            "down: open connections are cut, too. If no backend is up, the farm refuses new connections."
         ),
     ] = "up"
 
@@ -87,12 +86,12 @@ class BackendOptions(Model):
 class Backend(BackendOptions, _Destination):
     """A destination of connections: an endpoint, or a server written by hand."""
 
-    ready: Annotated[bool, Field(description="Receives connections (EndpointSlice condition ready).")] = True
+    ready: Annotated[bool, Field(description="It gets connections: condition ready of an EndpointSlice.")] = True
     serving: Annotated[
-        bool, Field(description="Able to respond, even if terminating (EndpointSlice condition serving).")
+        bool, Field(description="It can answer, also while it terminates: condition serving of an EndpointSlice.")
     ] = True
     terminating: Annotated[
-        bool, Field(description="The pod is being deleted (EndpointSlice condition terminating).")
+        bool, Field(description="It is being deleted: condition terminating of an EndpointSlice.")
     ] = False
     node_name: Annotated[
         str | None,

@@ -70,12 +70,12 @@ class Metadata(ForeignModel):
 class Condition(Model):
     """An entry of status.conditions, like metav1.Condition."""
 
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: str = ""
-    observed_generation: int = 0
-    last_transition_time: str
+    type: Annotated[str, Field(description="What the condition is about.")]
+    status: Annotated[Literal["True", "False", "Unknown"], Field(description="Whether it is so.")]
+    reason: Annotated[str, Field(description="Why, as one CamelCase word; docs/conditions.md has what to do.")]
+    message: Annotated[str, Field(description="Why, as a sentence.")] = ""
+    observed_generation: Annotated[int, Field(description="The metadata.generation that the condition describes.")] = 0
+    last_transition_time: Annotated[str, Field(description="When the status of the condition last changed.")]
 
 
 class Nftlb:

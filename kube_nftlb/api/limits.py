@@ -102,8 +102,8 @@ class Limits(Model):
         bool,
         Annotation("tcp-strict"),
         Field(
-            description="Drop packets in conntrack state invalid, which neither belong to a connection nor open one, "
-            "such as TCP packets with bogus flags."
+            description="Drop packets that neither belong to a connection nor open one (conntrack state invalid), such "
+            "as TCP packets with bogus flags."
         ),
     ] = False
     tcp_strict_log_prefix: Annotated[
@@ -115,8 +115,8 @@ class Limits(Model):
         int | None,
         Annotation("limits-ttl"),
         Field(
-            description="Seconds without packets after which a client is forgotten, and may burst again. Applies to "
-            "new and reset. Default: 120, or the period of the rate if that is longer (a week for 5/week).",
+            description="With new and reset: seconds without packets after which a client is forgotten, and may burst "
+            "again. Default: 120, or the period of the rate if that is longer (a week for 5/week).",
             ge=1,
             le=604800,
         ),

@@ -15,8 +15,8 @@ DRAINING_SHOWN_MAX = 100
 class FarmProblem(Model):
     """The reason that a farm is not programmed on this node, or that a part of it has no effect."""
 
-    namespace: str
-    name: str
+    namespace: Annotated[str, Field(description="Namespace of the farm.")]
+    name: Annotated[str, Field(description="Name of the farm.")]
     generation: Annotated[int, Field(description="The metadata.generation that the problem is of.")] = 0
     reason: Annotated[FailureReason, Field(description="Reason, as a CamelCase word.")]
     message: Annotated[str, Field(description="Explanation, and what to do about it.", max_length=512)] = ""
@@ -25,21 +25,19 @@ class FarmProblem(Model):
 class NodeVersions(Model):
     """Versions of the software on the node."""
 
-    agent: str = ""
-    kernel: str = ""
+    agent: Annotated[str, Field(description="Version of kube-nftlb's agent.")] = ""
+    kernel: Annotated[str, Field(description="Version of the Linux kernel.")] = ""
     nftlb: Annotated[
         str,
-        Field(
-            description="What nftlb says: +kube-nftlb.N at its end with kube-nftlb's patches; unpatched without them."
-        ),
+        Field(description="Version of nftlb, as it says itself; +kube-nftlb.N at its end: with kube-nftlb's patches."),
     ] = ""
 
 
 class NodeEngines(Model):
     """Number of farms that each engine serves on the node."""
 
-    nftlb: Annotated[int, Field(ge=0)] = 0
-    nftables: Annotated[int, Field(ge=0)] = 0
+    nftlb: Annotated[int, Field(description="Number of farms that nftlb serves.", ge=0)] = 0
+    nftables: Annotated[int, Field(description="Number of farms that the engine nftables serves.", ge=0)] = 0
 
 
 class DrainingBackend(Model):
@@ -77,7 +75,8 @@ class NodeStatus(Model):
     watermark: Annotated[
         str,
         Field(
-            description="The resourceVersion up to which the node has programmed all NftlbFarms, except failed ones.",
+            description="The resourceVersion up to which the node has programmed all changes of NftlbFarms, except "
+            "failed ones.",
             max_length=20,
         ),
     ] = ""
@@ -134,7 +133,7 @@ class NodeStatus(Model):
             description="The error that the agent meets at the moment; empty if all it does succeeds.", max_length=1024
         ),
     ] = ""
-    versions: NodeVersions = NodeVersions()
+    versions: Annotated[NodeVersions, Field(description="What runs on the node.")] = NodeVersions()
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

@@ -110,7 +110,7 @@ SOURCE_RANGE = Rule[str](
     "source-range",
     "isCIDR(self) && string(cidr(self).masked()) == self",
     lambda text: (network := _network(text)) is not None and str(network) == text,
-    "must be an address range in canonical form, without bits behind its prefix, such as 10.0.0.0/8 or fd00::/64",
+    "must be an address range in canonical form, with zeros behind its prefix, such as 10.0.0.0/8 or fd00::/64",
 )
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from kube_nftlb.api import rules
 
 Protocol = Literal["TCP", "UDP", "SCTP", "All"]
-Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
+Mode = Literal["snat", "dnat", "dsr", "local"]
 Scheduler = Literal["rr", "weight", "hash", "symhash"]
 Helper = Literal["none", "amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"]
 HELPERS: Final = tuple(helper for helper in get_args(Helper) if helper != "none")

@@ -117,7 +117,7 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
 
 
 _RESTARTING = frozenset(
-    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "flow-offload", "state")
+    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "state")
 )
 """Options whose change makes nftlb restart a farm."""
 

@@ -35,9 +35,13 @@ VALUES: dict[str, dict[str, Any]] = {
     "everything": {
         "image": {"digest": "sha256:" + "0123456789abcdef" * 4, "pullPolicy": "Always"},
         "apiServer": {"hosts": ["192.0.2.10", "192.0.2.11", "2001:db8::12"]},
-        "externalIPRanges": ["192.0.2.0/24", "2001:db8::/64"],
-        "sourceAddressRanges": ["198.51.100.0/24"],
-        "annotations": {"marks": ["0x10000-0xf0000", 0x1000000], "queues": ["all"], "helpers": []},
+        "externalIPs": {"ranges": ["192.0.2.0/24", "2001:db8::/64"]},
+        "annotations": {
+            "sourceAddressRanges": ["198.51.100.0/24"],
+            "marks": ["0x10000-0xf0000", 0x1000000],
+            "queues": ["all"],
+            "helpers": [],
+        },
         "nodePortAddresses": ["10.0.0.0/8", "fd00::/8"],
         "podCIDRs": ["10.244.0.0/16"],
         "conntrack": {"tcpCloseWaitSeconds": 0, "tcpBeLiberal": True},
@@ -87,7 +91,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "dashboard": {"enabled": True},
     },
     "little": {
-        "externalIPs": False,
+        "externalIPs": {"enabled": False},
         "crds": {"enabled": False},
         "userRoles": {"enabled": False},
         "operator": {"replicas": 1, "podDisruptionBudget": False},

@@ -164,10 +164,10 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     assert operators.leader_election is True
     assert operators.namespace == agents.namespace == "here"
     assert {str(cidr) for cidr in operators.external_ip_ranges} == set(
-        given.get("externalIPRanges", ["0.0.0.0/0", "::/0"])
+        given.get("externalIPs", {}).get("ranges", ["0.0.0.0/0", "::/0"])
     )
     assert {str(cidr) for cidr in operators.source_address_ranges} == set(
-        given.get("sourceAddressRanges", ["0.0.0.0/0", "::/0"])
+        given.get("annotations", {}).get("sourceAddressRanges", ["0.0.0.0/0", "::/0"])
     )
     assert agents.daemon_set == rendered["DaemonSet kube-nftlb-agent"]["metadata"]["name"]
     assert agents.node_name == "node-1"

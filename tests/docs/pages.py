@@ -94,6 +94,7 @@ _VARYING = (
     (re.compile(r":\d{5} →"), ":PORT →"),
     (re.compile(r":3[0-2]\d{3}\b"), ":NODEPORT"),
     (re.compile(r"\bv1\.\d\d\.\d+\b"), "VERSION"),
+    (re.compile(r"\S+ leads\b"), "OPERATOR leads"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" ?\n"), "\n"),
 )

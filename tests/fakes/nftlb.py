@@ -53,7 +53,7 @@ _BACKEND_DEFAULTS = {
     "state": "up",
 }
 _VALUES = {
-    "mode": ("snat", "dnat", "stlsdnat", "dsr", "local"),
+    "mode": ("snat", "dnat", "dsr", "local"),
     "scheduler": ("rr", "weight", "hash", "symhash"),
 }
 

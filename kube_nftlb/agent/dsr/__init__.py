@@ -1,1 +1,1 @@
-"""The modes dsr, stlsdnat and local: the node's links, its pods, and addresses on their loopbacks."""
+"""The modes dsr and local: the node's links, its pods, and addresses on their loopbacks."""

@@ -49,7 +49,7 @@ class PodVip(NamedTuple):
 
 def is_stateless(spec: FarmSpec) -> bool:
     """Return True if the mode keeps no connections."""
-    return spec.mode in ("dsr", "stlsdnat")
+    return spec.mode == "dsr"
 
 
 def pod_vips(spec: FarmSpec, vips: Iterable[str], links: Links) -> frozenset[PodVip]:
@@ -139,5 +139,3 @@ def _unusable(spec: FarmSpec) -> Iterator[str]:
         yield "limits of backends"
     if spec.queue is not None:
         yield "queue"
-    if spec.flow_offload:
-        yield "flowOffload"

@@ -18,9 +18,9 @@ class Address(Model):
     type: Annotated[
         AddressType,
         Field(
-            description="ClusterIP: reachable from inside the cluster. ExternalIP, LoadBalancer: reachable from "
-            "outside. NodePort: the addresses of every node; ip must be empty. With trafficPolicy Local, connections "
-            "from a node and its pods to addresses of the last three types still go to any backend."
+            description="What kind of address it is, as of a Service. NodePort: those of every node; ip must be empty. "
+            "With trafficPolicy Local, connections from a node and its pods to addresses of the types "
+            "ExternalIP, LoadBalancer and NodePort still go to backends on all nodes."
         ),
     ] = "ClusterIP"
     ip: Annotated[
@@ -33,8 +33,8 @@ class Address(Model):
     source_ranges: Annotated[
         tuple[SourceRange, ...],
         Field(
-            description="Client address ranges that are allowed to connect to this address; empty: all. Set from "
-            "spec.loadBalancerSourceRanges of a Service.",
+            description="Address ranges of the clients that may connect to this address; empty: all clients. Farms of "
+            "Services have spec.loadBalancerSourceRanges here.",
             max_length=SOURCE_RANGES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),

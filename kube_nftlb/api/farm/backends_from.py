@@ -36,8 +36,8 @@ class BackendsFrom(Model):
     service: Annotated[
         str,
         Field(
-            description="Name of a Service in the farm's namespace. It need not have a cluster IP, but a headless "
-            "Service, or one of another proxy, has no endpoints here.",
+            description="Name of a Service in the farm's namespace. A headless Service, or one that another proxy "
+            "serves (service.kubernetes.io/service-proxy-name), gives no endpoints.",
             min_length=1,
             max_length=63,
             pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
@@ -65,8 +65,8 @@ class BackendsFrom(Model):
         tuple[Annotated[str, Field(max_length=45)], ...],
         Field(
             alias="gatedIPs",
-            description="IPs of endpoints that get connections although their EndpointSlice says that they are not "
-            "ready: their pods wait for the readiness gate kube-nftlb.io/programmed alone.",
+            description="IPs of pods that get connections although they are not ready yet, because they lack nothing "
+            "but the readiness gate kube-nftlb.io/programmed. The operator writes them.",
             max_length=GATED_IPS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),

@@ -41,16 +41,16 @@ ADDRESSES_MAX = 32
 class FarmFields(Model):
     """The fields of a farm's spec, each validated by itself."""
 
-    family: Annotated[Family, Field(description="Address family of all addresses and backends.")] = "ipv4"
+    family: Annotated[Family, Field(description="IP family of all addresses and backends: a farm has one.")] = "ipv4"
     protocol: Annotated[
         Protocol,
         Annotation("protocol"),
-        Field(description="Protocol of all addresses. All: TCP, UDP and SCTP, on every port."),
+        Field(description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port."),
     ] = "TCP"
     addresses: Annotated[
         tuple[Address, ...],
         Field(
-            description="Addresses on which the farm takes connections.",
+            description="Where clients connect: the addresses and ports of the farm.",
             min_length=1,
             max_length=ADDRESSES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["ip", "ports"]},
@@ -61,41 +61,38 @@ class FarmFields(Model):
         Nftlb("mode"),
         Annotation(),
         Field(
-            description="How packets reach a backend. "
-            "snat: backends see the node's address, and may be anywhere. "
-            "dnat: backends see the client's address, and must reply through the node. "
-            "stlsdnat: like dnat, but stateless, without connection tracking; nftlb 1.0.7 cannot load it for pods, "
-            "which the condition Programmed reports. "
-            "dsr (direct server return, IPv4 only): backends receive packets unmodified and reply to the client "
-            "directly. They must be pods on a bridge of the node that receives the connection, and listen on the "
-            "farm's port; the agent adds the farm's addresses to their loopback interfaces. Packets are distributed by "
-            "a hash of the fields in persistence or schedParam, or else of the client's address and port, so some "
-            "connections move when backends change. "
-            "local: a process on the node itself answers, on an address of the node. Nothing is translated and "
-            "backends are ignored; use it for limits and policies."
+            description="How connections reach a backend, and which client it sees. "
+            "snat: it sees the node's address. "
+            "dnat: it sees the client's address, and its replies must pass this node; see masquerade. "
+            "dsr: packets reach it unchanged, and it replies to the client directly; for pods on a bridge of the node. "
+            "local: a process of the node answers; for limits and policies only. "
+            "Services get snat or dnat by the chart's profile. "
+            "The documentation of the data plane says what each mode requires (docs/dataplane.md)."
         ),
     ] = "snat"
     engine: Annotated[
         Engine,
         Annotation("engine"),
         Field(
-            description="What programs the farm on every node. nftlb: the daemon nftlb, for all that a farm can have. "
-            "nftables: elements of nftables maps, which change in milliseconds with any number of Services; for the "
-            "modes snat and dnat, and persistence none or srcip. A farm can change its engine while it serves."
+            description="The program that puts the farm into the kernel of each node. "
+            "nftlb: the daemon nftlb, which serves every field. "
+            "nftables: the agent itself, in milliseconds however many Services there are; for mode snat or dnat, and "
+            "persistence none or srcip. Changing it interrupts no connection. Services get it by the chart's profile."
         ),
     ] = "nftlb"
     traffic_policy: Annotated[
         TrafficPolicy,
         Field(
-            description="Cluster: nodes send connections to backends on any node. Local: only to backends on the same "
-            "node; without any, connections are dropped."
+            description="Which backends a node uses. Cluster: those on all nodes. Local: its own, and it drops "
+            "connections if it has none. As externalTrafficPolicy and internalTrafficPolicy of a Service."
         ),
     ] = "Cluster"
     masquerade: Annotated[
         Masquerade,
         Field(
-            description="With mode dnat, whether to masquerade the client's address. AsNeeded: if replies would not "
-            "return through the node otherwise, as kube-proxy does. Never: backends always see the client's address."
+            description="With mode dnat: whether a backend sees the node's address in place of the client's. "
+            "AsNeeded: only where its replies would not come back to the node otherwise, as with kube-proxy. Farms of "
+            "Services have this. Never: it always sees the client's."
         ),
     ] = "Never"
     scheduler: Annotated[
@@ -103,9 +100,9 @@ class FarmFields(Model):
         Nftlb("scheduler"),
         Annotation(),
         Field(
-            description="How a backend is chosen for a new connection. rr: weighted round robin. weight: at random, "
-            "by weight. hash: by a hash of the fields in schedParam. symhash: by a hash that is the same in both "
-            "directions."
+            description="How a node chooses the backend of a new connection. rr: round robin, by weight. weight: at "
+            "random, by weight. hash: by the packet fields in schedParam. symhash: by a hash of addresses and ports "
+            "that is the same in both directions."
         ),
     ] = "rr"
     sched_param: Annotated[
@@ -113,8 +110,8 @@ class FarmFields(Model):
         Nftlb("sched-param"),
         Annotation(),
         Field(
-            description="Packet fields that scheduler hash uses; none means srcip. Connections from the node itself "
-            "have no MAC address, so a hash of one does not distribute them."
+            description="With scheduler hash: the packet fields that it hashes; none means srcip. Connections from the "
+            "node itself have no MAC address, so a hash of srcmac or dstmac sends all of them to one backend."
         ),
     ] = "none"
     persistence: Annotated[
@@ -122,8 +119,8 @@ class FarmFields(Model):
         Nftlb("persistence"),
         Annotation(),
         Field(
-            description="Session affinity: packet fields that identify a client, whose connections all go to the same "
-            "backend. none: every connection is scheduled."
+            description="Session affinity: connections with the same values of these packet fields go to the same "
+            "backend for persistTTL seconds. srcip: those of one client. none: each connection is scheduled anew."
         ),
     ] = "none"
     persist_ttl: Annotated[
@@ -131,7 +128,7 @@ class FarmFields(Model):
         Nftlb("persist-ttl"),
         Annotation(),
         Field(
-            description="Seconds after its last new connection for which a client keeps its backend, with persistence.",
+            description="With persistence: seconds for which a client keeps its backend after its last new connection.",
             alias="persistTTL",
             ge=1,
             le=86400,
@@ -141,8 +138,8 @@ class FarmFields(Model):
         tuple[Session, ...],
         Annotation("sessions"),
         Field(
-            description="Clients that always go to the same backend, regardless of the scheduler, while that backend "
-            "is up or draining; otherwise they are scheduled. Requires persistence.",
+            description="Clients with a backend of their own, whatever the scheduler says. While that backend is "
+            "neither up nor draining, they are scheduled like others. Requires persistence.",
             max_length=SESSIONS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
         ),
@@ -151,30 +148,30 @@ class FarmFields(Model):
         Helper,
         Annotation("helper"),
         Field(
-            description="Connection tracking helper: the protocol whose related connections the kernel recognizes and "
-            "translates, such as the data connections of ftp. amanda, netbios-ns, snmp and tftp require protocol UDP; "
-            "ftp, irc, pptp and sane TCP; h323 and sip either. irc, netbios-ns, pptp and snmp require family ipv4."
+            description="Connection tracking helper of the kernel, for protocols that open further connections, such "
+            "as the data connections of ftp. amanda, netbios-ns, snmp and tftp require protocol UDP; ftp, irc, pptp "
+            "and sane TCP; h323 and sip either. irc, netbios-ns, pptp and snmp require family ipv4."
         ),
     ] = "none"
     log: Annotated[
         Log,
         Annotation("log"),
         Field(
-            description="Where the kernel logs new connections. input: when they arrive, before translation. forward: "
-            "when they are forwarded to the backend. output: when they leave the node."
+            description="At which points the kernel of a node logs each new connection. input: as it arrives, with the "
+            "address that the client asked for. forward: on its way to the backend. output: as it leaves the node."
         ),
     ] = "none"
     log_prefix: Annotated[
         LogPrefix | None,
         Annotation("log-prefix"),
-        Field(description="Prefix of these log lines, after IN-, FWD- or OUT-. Default: the farm's name."),
+        Field(description="With log: what follows IN-, FWD- or OUT- in each line. Default: the farm's name."),
     ] = None
     source_address: Annotated[
         IpAddress | None,
         Annotation("source-addr"),
         Field(
-            description="Source address of connections to backends, with mode snat. Default: the node's address. "
-            "Replies to it must be routed to the node."
+            description="With mode snat: the address that backends see. Default: the node's. Replies to it must be "
+            "routed to the node that translated the connection."
         ),
     ] = None
     mark: Annotated[
@@ -182,73 +179,65 @@ class FarmFields(Model):
         Nftlb("mark", unset="0x0"),
         Annotation(),
         Field(
-            description="Bits to set in the mark of the farm's connections and their packets, in addition to the "
-            "backend's mark, for routing rules and the like: a hexadecimal number from 0x1000 to 0xffff000 whose last "
-            "three digits are 0. Packets from processes on the node itself are not marked."
+            description="Bits that the kernel sets in the mark of the farm's connections and packets, for routing "
+            "rules and firewalls of yours: a hexadecimal number from 0x1000 to 0xffff000 that ends with 000. The last "
+            "three digits are the backend's mark. Packets of processes on the node itself get none."
         ),
     ] = None
     priority: Annotated[
         int,
         Annotation("priority"),
         Field(
-            description="Backends with a priority up to this value are active, the rest are on standby. For each "
-            "active backend that is unavailable, the next priority is activated too. If no backend of these is "
-            "available, the next priority that has an available backend is.",
+            description="Backends whose own priority is at most this number are active, others are on standby. For "
+            "each active backend that is unavailable, backends of the next number become active too; if none is "
+            "available then, those of the next number that has an available one.",
             ge=1,
             le=100,
         ),
     ] = 1
-    limits: Annotated[Limits, Field(description="Rate and connection limits per client address.")] = Limits()
+    limits: Annotated[
+        Limits, Field(description="Limits for each client address: rates, connections, and invalid packets.")
+    ] = Limits()
     queue: Annotated[
         int | None,
         Annotation("queue"),
         Field(
-            description="Number of the netfilter queue to which packets that open a connection are sent for "
-            "inspection. If no program listens to it, packets pass. Absent: none.",
+            description="Number of a netfilter queue: packets that open a connection go to the program that reads it, "
+            "which decides on them. If no program does, they pass. Absent: no queue.",
             ge=0,
             le=65535,
         ),
     ] = None
-    flow_offload: Annotated[
-        bool,
-        Nftlb("flow-offload", unset="off"),
-        Annotation(),
-        Field(
-            description="Forward established connections through a flow table. Not supported by nftlb 1.0.7: the farm "
-            "is not programmed."
-        ),
-    ] = False
     intra_connect: Annotated[
         bool,
         Nftlb("intra-connect"),
         Annotation(),
-        Field(description="Allow processes on the node itself to connect to the farm."),
+        Field(description="Whether processes on a node itself can connect to the farm."),
     ] = True
     state: Annotated[
         State,
         Annotation("state"),
         Field(
-            description="up: in service. drain: new connections are refused; open ones and sessions are kept. off: new "
-            "connections are refused and sessions removed; open TCP connections are kept. down: like off, and open "
-            "connections are terminated. The farm keeps its addresses in every state."
+            description="up: the farm serves. drain: it refuses new connections; open connections and sessions go on. "
+            "off: it also forgets sessions; open TCP connections go on. down: it also cuts open connections. The farm "
+            "keeps its addresses in every state: no other farm gets them."
         ),
     ] = "up"
     on_gone: Annotated[
         OnGone,
         Annotation("on-gone"),
         Field(
-            description="What becomes of open TCP connections to a backend that is gone: no longer one of the farm, or "
-            "neither ready nor serving. keep: they stay, and a client that waits for data waits until its own timeout. "
-            "cut: after a second the client gets a TCP reset, whether it sends or waits. A backend that is terminating "
-            "and still serving is not gone. cut requires mode snat or dnat."
+            description="What happens to open TCP connections of a backend that is gone: removed, or neither ready nor "
+            "serving. keep: nothing, so a client that waits for data waits until its own timeout. cut: the client gets "
+            "a TCP reset after a second; requires mode snat or dnat."
         ),
     ] = "keep"
     policies: Annotated[
         tuple[PolicyName, ...],
         Annotation("policies"),
         Field(
-            description="Names of NftlbPolicies in the same namespace that decide which clients may connect. While one "
-            "of them does not exist, no client may.",
+            description="Names of NftlbPolicies in the farm's namespace, which decide which clients may connect. While "
+            "one of them does not exist, no client may.",
             max_length=POLICIES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
@@ -256,8 +245,8 @@ class FarmFields(Model):
     health_check_node_port: Annotated[
         int | None,
         Field(
-            description="Port on which every node answers HTTP health checks of external load balancers: 200 if it has "
-            "a ready backend of its own, 503 if not. Set from spec.healthCheckNodePort of a Service.",
+            description="Port on which each node answers HTTP health checks of load balancers in front of the nodes: "
+            "200 if a ready backend runs on it, else 503. Farms of Services have spec.healthCheckNodePort here.",
             ge=1,
             le=65535,
         ),
@@ -265,14 +254,14 @@ class FarmFields(Model):
     service_creation_timestamp: Annotated[
         AwareDatetime | None,
         Field(
-            description="When the Service of the farm was created. Set by the operator: of two Services that want one "
-            "listener, the older one gets it. Ignored in farms written by hand."
+            description="When the Service of the farm was created; set by the operator. Of two Services that want one "
+            "address and port, the older one gets it. Ignored in farms written by hand."
         ),
     ] = None
     backends: Annotated[
         tuple[Backend, ...],
         Field(
-            description="Where connections are sent, written by hand. Backends that are not ready receive none.",
+            description="Where the farm sends connections: a list written by hand. Who is not ready gets none.",
             max_length=BACKENDS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
@@ -280,7 +269,7 @@ class FarmFields(Model):
     backends_from: Annotated[
         BackendsFrom | None,
         Field(
-            description="Where connections are sent, instead of backends: to the endpoints of a Service. Agents follow "
-            "its EndpointSlices, so the farm does not change when endpoints do. status.backends shows them."
+            description="Where the farm sends connections, in place of backends: to the endpoints of a Service. Agents "
+            "follow its EndpointSlices, so the farm does not change when pods come and go. status.backends shows them."
         ),
     ] = None

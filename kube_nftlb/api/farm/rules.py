@@ -181,6 +181,12 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
         "helper, log and mark require mode snat or dnat",
     ),
     Rule(
+        "dsr-family",
+        "self.mode != 'dsr' || self.family == 'ipv4'",
+        lambda farm: farm.mode != "dsr" or farm.family == "ipv4",
+        "mode dsr requires family ipv4",
+    ),
+    Rule(
         "limits-mode",
         "self.mode in ['snat', 'dnat', 'local'] || (!has(self.limits.new) && !has(self.limits.reset) && "
         "!has(self.limits.established) && !self.limits.tcpStrict)",

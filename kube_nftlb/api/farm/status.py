@@ -17,9 +17,9 @@ class BackendStatus(Model):
     port: Annotated[int | None, Field(description="Port. Absent: connections keep their destination port.")] = None
     pod: Annotated[str | None, Field(description="Name of the pod. Absent: no pod.")] = None
     node: Annotated[str | None, Field(description="Name of the node it runs on.")] = None
-    ready: Annotated[bool, Field(description="Receives connections.")]
-    serving: Annotated[bool, Field(description="Able to respond, even if terminating.")]
-    terminating: Annotated[bool, Field(description="The pod is being deleted.")]
+    ready: Annotated[bool, Field(description="It gets connections.")]
+    serving: Annotated[bool, Field(description="It can answer, also while it terminates.")]
+    terminating: Annotated[bool, Field(description="It is being deleted.")]
     weight: Annotated[int, Field(description="Share of new connections, from the overrides.")]
 
 

@@ -1,8 +1,9 @@
 """All that was found in a cluster, the worst first. Pure: no I/O."""
 
 from collections.abc import Iterator
+from typing import Final
 
-from kube_nftlb.commands.before.finding import Finding, Survey
+from kube_nftlb.commands.before.finding import ChartProfile, Finding, Survey
 from kube_nftlb.commands.before.of_cluster import of_network_policies, of_programs, of_versions
 from kube_nftlb.commands.before.of_proxy import of_proxy
 from kube_nftlb.commands.before.of_services import of_services
@@ -10,12 +11,14 @@ from kube_nftlb.commands.before.proxy_config import parse
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.settings import DefaultEngine
 
+_ENGINES: Final[dict[ChartProfile, DefaultEngine]] = {"kube-proxy": "auto", "nftlb": "nftlb"}
 _ORDER = ("blocks", "differs", "note")
 
 
-def judge(seen: Survey, engine: DefaultEngine = "nftlb") -> list[Finding]:
-    """Return the findings. ``engine`` is the default engine of the installation to come."""
-    return sorted(_findings(seen, engine), key=lambda each: _ORDER.index(each.severity))
+def judge(seen: Survey, profile: ChartProfile = "nftlb", engine: DefaultEngine | None = None) -> list[Finding]:
+    """Return the findings. ``profile`` and ``engine`` are values of the installation to come; None: the profile's."""
+    findings = _findings(seen, profile, engine or _ENGINES[profile])
+    return sorted(findings, key=lambda each: _ORDER.index(each.severity))
 
 
 def is_safe(findings: list[Finding]) -> bool:
@@ -23,7 +26,7 @@ def is_safe(findings: list[Finding]) -> bool:
     return all(finding.severity != "blocks" for finding in findings)
 
 
-def _findings(seen: Survey, engine: DefaultEngine) -> Iterator[Finding]:
+def _findings(seen: Survey, profile: ChartProfile, engine: DefaultEngine) -> Iterator[Finding]:
     yield from of_versions(seen.version, seen.nodes)
     yield from of_programs(seen.daemon_sets or (), seen.cilium)
     config = parse(seen.kube_proxy) if seen.kube_proxy is not None else None
@@ -33,7 +36,7 @@ def _findings(seen: Survey, engine: DefaultEngine) -> Iterator[Finding]:
         yield Finding("differs", "ConfigurationUnknown", message, action)
     else:
         node_ports = tuple(_name(raw) for raw in seen.services if _has_node_port(raw))
-        yield from of_proxy(config, node_ports=node_ports)
+        yield from of_proxy(config, node_ports=node_ports, hides_clients=profile == "nftlb")
     if seen.daemon_sets is None:
         message = "the DaemonSets cannot be listed, so other service proxies are not seen"
         yield Finding("differs", "DaemonSetsUnknown", message, "ask somebody who may list them to run this")
@@ -42,7 +45,7 @@ def _findings(seen: Survey, engine: DefaultEngine) -> Iterator[Finding]:
             "there is no DaemonSet kube-proxy: it may be a part of another program, as in k3s, or of the nodes' system"
         )
         yield Finding("differs", "NoDaemonSet", message, "stop it on the node in its own way when the node is labelled")
-    if config is None or not config.masquerade_all:
+    if profile == "nftlb" and (config is None or not config.masquerade_all):
         yield from of_network_policies(seen.network_policies or ())
     yield from of_services(seen.services, seen.nodes, engine)
     message = "kube-proxy's metrics on port 10249, and alerts on them, end with it"

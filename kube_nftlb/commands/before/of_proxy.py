@@ -21,12 +21,12 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[hms])")
 _PORTS = {"metricsBindAddress": "10249", "healthzBindAddress": "10256"}
 
 
-def of_proxy(config: ProxyConfig, *, node_ports: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield what differs. ``node_ports`` names the Services that have any."""
+def of_proxy(config: ProxyConfig, *, node_ports: tuple[str, ...], hides_clients: bool) -> Iterator[Finding]:
+    """Yield what differs. ``node_ports`` names the Services that have any; with ``hides_clients`` the mode is snat."""
     yield from _of_mode(config)
     if node_ports:
         yield from _of_node_ports(config, node_ports)
-    yield from _of_clients(config)
+    yield from _of_clients(config, hides_clients)
     yield from _of_conntrack(config)
     addresses = {"metricsBindAddress": config.metrics_address, "healthzBindAddress": config.health_address}
     if moved := [field for field, value in addresses.items() if value and not value.endswith(f":{_PORTS[field]}")]:
@@ -90,7 +90,7 @@ def _of_node_ports(config: ProxyConfig, node_ports: tuple[str, ...]) -> Iterator
         )
 
 
-def _of_clients(config: ProxyConfig) -> Iterator[Finding]:
+def _of_clients(config: ProxyConfig, hides_clients: bool) -> Iterator[Finding]:
     if config.masquerade_all:
         yield Finding(
             "note",
@@ -98,7 +98,7 @@ def _of_clients(config: ProxyConfig) -> Iterator[Finding]:
             "masqueradeAll is on: backends see nodes, as with the chart's mode snat",
             "set defaults.mode=snat",
         )
-    else:
+    elif hides_clients:
         yield Finding(
             "differs",
             "ClientAddresses",

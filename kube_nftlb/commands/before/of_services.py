@@ -59,7 +59,7 @@ def _uses(specs: list[tuple[str, Any]]) -> Iterator[Finding]:
             "note",
             "ExternalIPs",
             "Services have spec.externalIPs, which are served as by kube-proxy, but never at addresses of nodes",
-            "set externalIPRanges or externalIPs of the chart if tenants are not trusted",
+            "set externalIPs.ranges or externalIPs.enabled of the chart if tenants are not trusted",
             external,
         )
     health = tuple(name for name, spec in specs if spec.get("healthCheckNodePort"))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from kube_nftlb import errors
+from kube_nftlb.commands.before.finding import ChartProfile
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.words import duration
@@ -280,7 +281,10 @@ def trace(
 
 
 def preflight(
-    engine: Annotated[DefaultEngine, typer.Option(help="defaults.engine of the chart to install.")] = "nftlb",
+    profile: Annotated[ChartProfile, typer.Option(help="profile of the chart to install.")] = "nftlb",
+    engine: Annotated[
+        DefaultEngine | None, typer.Option(help="defaults.engine of the chart to install. Default: the profile's.")
+    ] = None,
     output: Output = Format.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -289,7 +293,7 @@ def preflight(
     from kube_nftlb.commands.cluster import preflight as command
     from kube_nftlb.commands.cluster.queries import Target
 
-    _exit_if(not _run(command.preflight(Target(kubeconfig, context), output, engine)))
+    _exit_if(not _run(command.preflight(Target(kubeconfig, context), output, profile, engine)))
 
 
 def version(

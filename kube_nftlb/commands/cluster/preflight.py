@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from kube_nftlb.commands.before.finding import Survey, names_of, text
+from kube_nftlb.commands.before.finding import ChartProfile, Survey, names_of, text
 from kube_nftlb.commands.before.judge import is_safe, judge
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.options import Format
@@ -16,15 +16,15 @@ _SYSTEM: Final = "kube-system"
 _OBJECTS_MAX: Final = 100
 
 
-async def preflight(target: Target, output: Format, engine: DefaultEngine) -> bool:
+async def preflight(target: Target, output: Format, profile: ChartProfile, engine: DefaultEngine | None) -> bool:
     """Print what was found. Return True if nodes can be moved.
 
-    ``engine`` is the default engine of the installation to come. Raises KubeError if the user may not list Nodes and
-    Services.
+    ``profile`` and ``engine`` are values of the installation to come; None: the engine of the profile. Raises
+    KubeError if the user may not list Nodes and Services.
     """
     async with terminal.progress("asking the API server"), connected(target) as kube:
         survey = await _survey(kube)
-    findings = judge(survey, engine)
+    findings = judge(survey, profile, engine)
     safe = is_safe(findings)
     if output is not Format.TEXT:
         listed = [

@@ -61,8 +61,7 @@ async def overview(kube: Kube, namespace: str | None) -> ClusterView:
         list_if_allowed(kube, PODS, label_selector=PROGRAMS),
         list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
     )
-    lease = leases[0] if leases else None
-    return ClusterView(farms.items, nodes.items, reports.items, lease=lease, pods=pods, daemon_sets=daemon_sets)
+    return ClusterView(farms.items, nodes.items, reports.items, leases=leases, pods=pods, daemon_sets=daemon_sets)
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:

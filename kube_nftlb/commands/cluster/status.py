@@ -115,9 +115,12 @@ def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
 
 
 def _operator(view: ClusterView) -> str:
+    if view.leases is None:
+        return "not known: you may not list Leases"
     if view.lease is None:
-        return "not known: it runs without leader election, or you may not see its Lease"
-    return f"{view.lease['spec'].get('holderIdentity') or 'nobody'} leads"
+        return "no Lease: it has not run yet, or runs without leader election"
+    # After the name of the pod the identity has a random number (kube.lease).
+    return f"{view.lease['spec'].get('holderIdentity', '').partition('_')[0] or 'nobody'} leads"
 
 
 def _node(report: JsonObject) -> dict[str, Any]:

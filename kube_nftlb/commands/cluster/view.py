@@ -40,7 +40,7 @@ class ClusterView:
     """The objects of a cluster, as much of them as a command has asked for, and what follows from them.
 
     ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
-    ``lease`` are those of operator and agents; None if there are none, or the user may not see them.
+    ``leases`` are those of operator and agents; None if the user may not see them.
     """
 
     farms: Sequence[JsonObject] = ()
@@ -49,7 +49,7 @@ class ClusterView:
     slices: Sequence[JsonObject] = ()
     policies: Sequence[JsonObject] = ()
     rivals: Sequence[JsonObject] = ()
-    lease: JsonObject | None = None
+    leases: Sequence[JsonObject] | None = None
     pods: Sequence[JsonObject] | None = None
     daemon_sets: Sequence[JsonObject] | None = None
     _known: Mapping[FarmKey, _Parsed] = field(default_factory=dict, repr=False)
@@ -58,6 +58,11 @@ class ClusterView:
     def with_farms(self, farms: Iterable[JsonObject]) -> "ClusterView":
         """Return the same with other farms; those with the same spec as before are not parsed again."""
         return replace(self, farms=tuple(farms), _known=self._parsed)
+
+    @property
+    def lease(self) -> JsonObject | None:
+        """The Lease of the operator; None if there is none, or the user may not see it."""
+        return self.leases[0] if self.leases else None
 
     @cached_property
     def _parsed(self) -> Mapping[FarmKey, _Parsed]:

@@ -2,6 +2,7 @@
 
 import argparse
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,11 @@ _TERMS = (
     meanwhile; none has broken.
     """,
     "**longest gap:** the longest time without a successful connection.",
-    "Times and sizes are medians, with the largest in brackets; numbers are of all rounds together.",
+    """
+    Without brackets, a time or size was measured once. Of several it is the median, with the largest in brackets;
+    numbers of connections are of all rounds together. Other programs ran beside where the load average is above the
+    number of cores, so times are upper bounds.
+    """,
 )
 
 
@@ -139,10 +144,15 @@ def _words(text: str) -> str:
 
 
 def _origin(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    runs = list(runs)
+    copied = Counter(tuple(run["load_average"]) for run in runs)
     for run in runs:
         hardware = f"{run['cpu']}, {run['cores']} cores, {run['memory_mb']} MB, Linux {run['kernel']}"
         versions = ", ".join(f"{name} {run['versions'][name]}" for name in ("kube-apiserver", "etcd", "nftlb", "nft"))
-        yield f"- `{run['command']}`, {run['began'][:10]}, commit {run['commit']}; {hardware}; {versions}."
+        # Two runs do not begin at exactly the same load: who added them by hand copied it.
+        load = "not recorded" if copied[tuple(run["load_average"])] > 1 else f"{run['load_average'][0]} at the start"
+        when = f"{run['began'][:10]}, commit {run['commit']}"
+        yield f"- `{run['command']}`, {when}; load average {load}; {hardware}; {versions}."
 
 
 def _table(measured: Sequence[Record]) -> Iterator[str]:

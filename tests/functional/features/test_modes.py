@@ -51,6 +51,11 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> str:
     return next((c["message"] for c in conditions if c["type"] == "Programmed" and c["status"] == "False"), "")
 
 
+def mode_of(cluster: Cluster, name: str, namespace: str) -> str:
+    """The farm's mode, ``""`` while there is no farm."""
+    return str((cluster.farm(name, namespace) or {}).get("spec", {}).get("mode", ""))
+
+
 @pytest.mark.parametrize("protocol", ["TCP", "UDP"])
 def test_dsr_spreads_over_the_nodes_pods_which_answer_the_client_directly(
     cluster: Cluster, namespace: str, client: str, protocol: str
@@ -123,19 +128,11 @@ def test_what_the_mode_dsr_cannot_do_is_said(cluster: Cluster, namespace: str, c
     failed = cluster.get("nftlbnode", cluster.nodes[0])["status"]["failedFarms"]
     assert any("own bridges" in each["message"] for each in failed)
     cluster.apply(service("dual", namespace, DSR, **DUAL))
-    eventually(lambda: "is for IPv4" in programmed(cluster, "dual--http--ipv6", namespace), "the family is named")
+    eventually(lambda: mode_of(cluster, "dual--http--ipv6", namespace) == "snat", "IPv6 has the default mode")
+    told = [event["message"] for event in cluster.events("Service", "dual", namespace)]
+    assert any("mode dsr requires family ipv4" in message for message in told), told
     vip = cluster.vip("far", namespace)
     eventually(lambda: "refused" in cluster.count(client, 3, vip)["failures"], "a node without a backend refuses")
-
-
-def test_stlsdnat_says_that_nftlb_cannot_and_works_as_dnat_when_told_so(cluster: Cluster, namespace: str) -> None:
-    cluster.serve("web", 2, namespace, cluster.nodes[0])
-    cluster.apply(service("web", namespace, {"mode": "stlsdnat"}))
-    pods, vip = cluster.pods("web", namespace), cluster.vip("web", namespace)
-    eventually(lambda: "nftlb 1.0.7 cannot load" in programmed(cluster, "web--http", namespace), "the farm says why")
-    eventually(lambda: "refused" in cluster.count("client", 3, vip)["failures"], "nobody waits for an answer")
-    annotate(cluster, "web", namespace, "dnat")
-    cluster.reaches("client", pods, vip)
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])

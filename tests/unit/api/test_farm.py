@@ -61,7 +61,7 @@ def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
         ({"backends": [raw_backend("a\n", "10.0.0.1")]}, "should match pattern"),
         ({"backends": [raw_backend("a", "10.0.0.1"), raw_backend("a", "10.0.0.2")]}, "duplicate backend name 'a'"),
         ({"backends": [raw_backend("a", "10.0.0.1", port=0)]}, "greater than or equal to 1"),
-        ({"mode": "tunnel"}, "Input should be 'snat', 'dnat', 'stlsdnat', 'dsr' or 'local'"),
+        ({"mode": "tunnel"}, "Input should be 'snat', 'dnat', 'dsr' or 'local'"),
         ({"protocol": "All"}, "must have ports, except with protocol All"),
         ({"addresses": [{"ip": "10.0.0.1"}]}, "must have ports, except with protocol All"),
         (

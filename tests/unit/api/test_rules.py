@@ -75,7 +75,7 @@ FARMS = st.fixed_dictionaries(
     optional={
         "backendsFrom": rarely(REFERENCES),
         "protocol": st.sampled_from(["UDP", "SCTP", "SCTP", "All"]),
-        "mode": st.sampled_from(["dnat", "stlsdnat", "dsr", "local"]),
+        "mode": st.sampled_from(["dnat", "dsr", "local"]),
         "scheduler": st.just("hash"),
         "schedParam": st.sampled_from(["srcip", "srcip dstip srcport srcmac dstmac", "srcip dstip srcmac dstmac"]),
         "persistence": st.sampled_from(["srcip", "srcport", "srcip srcport", "srcmac", "srcport srcmac"]),
@@ -120,6 +120,7 @@ BREAKS: dict[str, dict[str, Any]] = {
     "source-address-family": {**IPV6, "sourceAddress": "10.0.0.1"},
     "all-options": {**EVERY_PORT, "log": "input"},
     "nat-options": {**IPV6, "mode": "dsr", "log": "input"},
+    "dsr-family": {**IPV6, "mode": "dsr"},
     "limits-mode": {**IPV6, "mode": "dsr", "limits": {"tcpStrict": True}},
     "on-gone-mode": {**IPV6, "onGone": "cut", "mode": "local"},
     "udp-helpers": {**IPV6, "helper": "tftp"},

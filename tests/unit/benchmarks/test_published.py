@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks import charts, expected, machine, records, report, targets
+from benchmarks import charts, excerpts, expected, machine, records, report, targets
 from benchmarks.__main__ import SCENARIOS
 
 CHECKOUT = Path(__file__).parents[3]
@@ -58,9 +58,24 @@ def test_no_record_of_a_run_is_lost() -> None:
     assert there == counted, "publish runs with python -m benchmarks.publish"
 
 
-def test_the_figures_of_the_readme_are_on_the_page() -> None:
-    (sentence,) = re.findall(r"^Measured .*?(?=\n\n)", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    figures = re.findall(r"[\d,.]*\d(?= ms| rules)", sentence)
-    assert len(figures) >= 6
-    page = PAGE.read_text()
-    assert [figure for figure in figures if not re.search(rf"[ |]{re.escape(figure)}[ |]", page)] == []
+@pytest.mark.parametrize("name", excerpts.DOCUMENTS)
+def test_what_documents_say_of_the_records_is_so(name: str) -> None:
+    measured = records.read(RUNS)
+    made = excerpts.figures(measured, machine.read(RUNS)) if name == "figures" else excerpts.sizes(measured)
+    document = (CHECKOUT / excerpts.DOCUMENTS[name]).read_text()
+    assert excerpts.put(document, name, made) == document, (
+        "python -m benchmarks.report benchmarks/results/published --docs docs makes it anew"
+    )
+
+
+def test_figures_name_the_version_of_kube_proxy_and_runs_of_code_that_nobody_has() -> None:
+    measured, runs = records.read(RUNS), machine.read(RUNS)
+    made = excerpts.figures(measured, [{**run, "commit": "0123-dirty"} for run in runs])
+    rows = [line for line in made.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == 12
+    assert all(re.search(r"\| 1\.\d\d\.\d+, of code that was not committed \|$", row) for row in rows)
+
+
+def test_a_document_without_a_place_is_named() -> None:
+    with pytest.raises(ValueError, match="figures -->"):
+        excerpts.put("# Nothing", "figures", "| |")

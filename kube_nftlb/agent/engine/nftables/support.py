@@ -16,8 +16,6 @@ def unsupported(farm: NodeFarm) -> Blocker | None:
     if spec.protocol == "All" and any(each.mark is not None for each in spec.backend_options):
         message = "the engine nftables does not set marks of backends with protocol All; use the engine nftlb"
         return Blocker("Unsupported", message)
-    if spec.flow_offload:
-        return Blocker("Unsupported", "the engine nftables does not use flow tables; unset flowOffload")
     listeners = sum(1 for _ in farm.listeners)
     weights = sum(each.backend.weight for each in farm.endpoints)
     if (elements := listeners * weights) > ELEMENTS_MAX:

@@ -1,4 +1,4 @@
-"""The mode dsr in nftlb, and what nftlb cannot do in the modes without connections. Pure: no I/O.
+"""The mode dsr in nftlb. Pure: no I/O.
 
 nftlb finds the interface by the address, and a backend's MAC address in the neighbour table. It is told both instead:
 the address need not be on the node, and neighbours need not be resolved.
@@ -7,8 +7,7 @@ the address need not be on the node, and neighbours need not be resolved.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kube_nftlb.agent.dsr.modes import is_stateless
-from kube_nftlb.agent.model import Blocker, DirectRouting
+from kube_nftlb.agent.model import DirectRouting
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.nftlb import objects
 
@@ -18,31 +17,6 @@ KEEPER = "Keeper"
 """The name of a farm of our own in nftlb; those of users never begin with a capital."""
 _KEPT_IP = "192.0.2.1"
 """An address for documentation (RFC 5737), which nobody has."""
-
-
-def unsupported(spec: FarmSpec) -> Blocker | None:
-    """Return why nftlb cannot serve a farm, or None if it can."""
-    if spec.flow_offload and not is_stateless(spec):
-        return Blocker(
-            "Unsupported",
-            "nftlb 1.0.7 removes a farm with flowOffload from the kernel if no interface of the node has its "
-            "addresses, which is the case with Services (docs/nftlb-defects.md); unset flowOffload",
-        )
-    if spec.mode == "stlsdnat":
-        return Blocker(
-            "NftlbDefect",
-            "nftlb 1.0.7 cannot load mode stlsdnat if clients and backends are behind different interfaces, as pods "
-            "are (docs/nftlb-defects.md); use dnat, which does the same with connection tracking",
-            refuse_clients=True,
-        )
-    if spec.mode == "dsr" and spec.family == "ipv6":
-        return Blocker(
-            "NftlbDefect",
-            "nftlb 1.0.7 drops the chains of all farms in mode dsr when one of IPv6 is removed, and may crash "
-            "(docs/nftlb-defects.md); mode dsr is for IPv4",
-            refuse_clients=True,
-        )
-    return None
 
 
 def routed(farm: objects.Farm, spec: FarmSpec, routing: DirectRouting) -> objects.Farm:

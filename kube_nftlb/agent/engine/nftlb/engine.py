@@ -89,8 +89,6 @@ class NftlbEngine:
         """See ``Engine``."""
         if (left_out_s := self._suspects.left_out_s(farm.name, farm.version)) > 0:
             return Blocker("NftlbDefect", _ENDS_NFTLB, retry_after_s=left_out_s)
-        if blocker := direct.unsupported(farm.spec):
-            return blocker
         if len(farm.endpoints) > (most := objects.MARK_LAST - objects.MARK_FIRST + 1):
             return Blocker("Unsupported", f"nftlb serves at most {most} backends per farm, not {len(farm.endpoints)}")
         return None

@@ -1,4 +1,4 @@
-"""Farms in the modes dsr, stlsdnat and local, and what a node's nftlb is sent for them."""
+"""Farms in the modes dsr and local, and what a node's nftlb is sent for them."""
 
 from typing import Any
 
@@ -80,11 +80,7 @@ def test_backends_that_are_elsewhere_are_left_out() -> None:
         ({"addresses": WITH_NODE_PORT, "backends": []}, "AddressInUse"),
         ({"addresses": [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]}, "Unsupported"),
         ({"queue": 1}, "Unsupported"),
-        ({"flowOffload": True}, "Unsupported"),
         ({"backends": [raw_backend("a", "10.244.1.2", 80, established=3)]}, "Unsupported"),
-        ({"mode": "stlsdnat"}, "NftlbDefect"),
-        ({"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}], "backends": []}, "NftlbDefect"),
-        ({"mode": "stlsdnat", "queue": 1}, "Unsupported"),
     ],
 )
 def test_a_farm_that_cannot_work_says_why_gives_pods_nothing_and_refuses(changes: dict[str, Any], reason: str) -> None:

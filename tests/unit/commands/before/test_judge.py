@@ -142,6 +142,12 @@ def test_policies_that_choose_clients_do_not_see_them_in_the_mode_snat() -> None
     assert "NetworkPolicies" not in reasons(already_hidden)
 
 
+def test_the_profile_kube_proxy_shows_backends_their_clients() -> None:
+    policies = [policy("by-pod", {"from": [{"podSelector": {}}]})]
+    found = {each.reason for each in judge(survey(network_policies=policies), "kube-proxy")}
+    assert found == {"ProxyMode", "Metrics"}
+
+
 def test_versions_that_are_too_old_block() -> None:
     assert reasons(survey(version={**VERSION, "minor": "29+"}))["KubernetesVersion"] == "blocks"
     assert reasons(survey(nodes=[node(kernel="4.18.0-553.el8")]))["Kernel"] == "blocks"

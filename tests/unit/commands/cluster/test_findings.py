@@ -132,7 +132,7 @@ def test_rules_of_kube_proxy_that_stay_are_wrong_and_a_kube_proxy_that_leaves_is
 )
 def test_an_operator_that_does_not_renew_its_lease_is_wrong(holder: str, renewed: str | None, wrong: bool) -> None:
     lease = {"metadata": {}, "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
-    assert [each.reason for each in found(lease=lease)] == (["NoLeader"] if wrong else [])
+    assert [each.reason for each in found(leases=[lease])] == (["NoLeader"] if wrong else [])
 
 
 def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:

@@ -1,0 +1,148 @@
+"""What the README and docs/scaling.md say of the records: a table of figures, the targets missed, and one of sizes.
+
+Computation only. ``python -m benchmarks.report`` writes each between two comments of its document.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from benchmarks import colours, headline, series, targets
+from benchmarks.headline import Headline
+from benchmarks.processes import PEAK
+from benchmarks.records import Parameter, Record
+from benchmarks.series import Groups
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
+
+DOCUMENTS: Final = {"figures": "README.md", "sizes": "docs/scaling.md"}
+"""The documents that have an excerpt, from the top of the checkout, by the excerpt's name."""
+_BEGIN, _END = "<!-- made by python -m benchmarks.report: {} -->\n", "<!-- end of {} -->"
+
+_SUBJECTS: Final = (NFTABLES, KUBE_PROXY, EAGER)
+_FIXED: Final = (1, 37)
+"""The first Kubernetes whose kube-proxy does not list its whole table at each sync."""
+_READY: Mapping[str, Parameter] = {"size": 1000, "load": "steady"}
+_FIRST: Mapping[str, Parameter] = {"load": "idle", "endpoints": "made before", "size": 10}
+_OWN = (
+    Headline("the same with 10 endpoints that are there first, when nothing else changes", "latency",
+             "created until answered", _FIRST, "ms"),
+    Headline("the same of 1,000", "endpoints", "ready until reached", _READY, "ms"),
+)  # fmt: skip
+_CHOSEN: Final = (
+    "a Service is created: its VIP answers, while others change",
+    "an endpoint of 100 becomes ready: it is reached, while others change",
+    "beside 1,000 Services of 10 endpoints, one more is created",
+    "8,000 Services are scaled to 30 endpoints: all in the kernel",
+    "beside them, one more Service is created",
+    "memory on a node, 1,000 Services of 10 endpoints: agent and nftlb, or kube-proxy",
+    "the same, 8,000 Services of 30 endpoints",
+    "memory of the API server then",
+    "CPU time of the API server while 8,000 Services are created",
+    "CPU time of a connection's first packet, 1,000 other Services",
+)
+_SIZES: Final = ((1000, 10), (2000, 20), (8000, 30), (20_000, 10))
+
+
+class _Run(NamedTuple):
+    """The run of a figure."""
+
+    kube_proxy: str
+    """The version of Kubernetes."""
+    committed: bool
+
+
+def figures(measured: Sequence[Record], runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of what users notice beside kube-proxy, and the targets that the engine nftables misses."""
+    groups = series.grouped(measured)
+    described = {run["began"]: _Run(run["versions"]["kube-proxy"], "dirty" not in run["commit"]) for run in runs}
+    lines = [f"| | {' | '.join(colours.NAMES[subject] for subject in _SUBJECTS)} | n | Kubernetes |"]
+    lines.append("|---" * (len(_SUBJECTS) + 3) + "|")
+    shown: set[_Run] = set()
+    for row in _rows():
+        values = {subject: headline.values_of(groups, row, subject) for subject in _SUBJECTS}
+        run = described[_run_of(measured, row)]
+        shown.add(run)
+        cells = [f"{series.cell(found)} {row.unit}" if found else targets.NOT_MEASURED for found in values.values()]
+        numbers = dict.fromkeys(str(len(found)) for found in values.values() if found)
+        origin = run.kube_proxy if run.committed else f"{run.kube_proxy}, of code that was not committed"
+        lines.append(f"| {row.text} | {' | '.join(cells)} | {' / '.join(numbers)} | {origin} |")
+    if any(line.count("(-") for line in lines):
+        lines += ["", "A time is negative where the node had the change before the API server's response was there."]
+    old = sorted({run.kube_proxy for run in shown if _minor(run.kube_proxy) < _FIXED})
+    if old:
+        lines += ["", f"kube-proxy {' and '.join(old)} lists its whole table by `nft` at each sync, a known defect"]
+        lines[-1] += " (kubernetes/kubernetes#139513): beside thousands of Services that is most of its time."
+    return "\n".join([*lines, "", *_targets(measured)])
+
+
+def sizes(measured: Sequence[Record]) -> str:
+    """Return a table of the memory of each program, in MB at most, by Services × endpoints."""
+    groups = series.grouped(measured)
+    heads = ["agent, engine nftables", "agent and nftlb, engine nftlb", "kube-proxy", "operator", "API server"]
+    lines = [f"| Services × endpoints | {' | '.join([*heads, 'API server with kube-proxy'])} |"]
+    lines.append("|---" * (len(heads) + 2) + "|")
+    for services, endpoints in _SIZES:
+        where: Mapping[str, Parameter] = {"services": services, "endpoints": endpoints}
+        parts = (
+            (NFTABLES, ("agent",)),
+            (NFTLB, ("agent", "nftlb")),
+            (KUBE_PROXY, ("kube-proxy",)),
+            (NFTABLES, ("operator",)),
+            (NFTABLES, ("apiserver",)),
+            (KUBE_PROXY, ("apiserver",)),
+        )
+        cells = [_memory(groups, subject, where, programs) for subject, programs in parts]
+        lines.append(f"| {services:,} × {endpoints} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def put(text: str, name: str, excerpt: str) -> str:
+    """Return a document with an excerpt in its place. Raises ValueError if it has no place for it."""
+    begin, end = _BEGIN.format(name), _END.format(name)
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"no line {begin.strip()!r}, followed by {end!r}")
+    return f"{before}{begin}\n{excerpt}\n\n{end}{after}"
+
+
+def _rows() -> Iterator[Headline]:
+    known = {row.text: row for row in headline.HEADLINES}
+    created, ready, *others = (known[text] for text in _CHOSEN)
+    yield from (created, _OWN[0], ready, _OWN[1], *others)
+
+
+def _run_of(measured: Iterable[Record], row: Headline) -> str:
+    """Return when the run of a row began."""
+    where = {**row.where, "process": row.process} if row.process == "apiserver" else row.where
+    return next(
+        record.run
+        for record in measured
+        if (record.scenario, record.metric) == (row.scenario, row.metric)
+        and record.subject == KUBE_PROXY
+        and where.items() <= record.parameters.items()
+    )
+
+
+def _targets(measured: Iterable[Record]) -> Iterator[str]:
+    verdicts = [verdict for verdict in targets.verdicts(measured) if verdict.subject == NFTABLES]
+    missed = [verdict for verdict in verdicts if verdict.outcome == targets.MISSED]
+    counted = {
+        outcome: sum(1 for verdict in verdicts if verdict.outcome == outcome)
+        for outcome in (targets.REACHED, targets.OPEN, targets.NOT_MEASURED)
+    }
+    others = ", ".join(f"{number} {outcome}" for outcome, number in counted.items())
+    link = "[targets](docs/performance.md#targets)"
+    yield f"Of {len(verdicts)} {link} of the engine nftables: {others}, {len(missed)} missed:"
+    yield ""
+    for verdict in missed:
+        yield f"- {verdict.target}: {verdict.worst.rpartition('worst: ')[2]}"
+
+
+def _memory(groups: Groups, subject: str, where: Mapping[str, Parameter], programs: Sequence[str]) -> str:
+    found = [headline.values_at(groups, "scale", PEAK, {**where, "process": name}, subject) for name in programs]
+    return f"{sum(map(max, found)):,.0f}" if all(found) else targets.NOT_MEASURED
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
