@@ -387,6 +387,14 @@ def test_removed_backends(nftlb: Daemon) -> None:
     assert nftlb.recoveries == 0
 
 
+def test_hash_seed(nftlb: Daemon) -> None:
+    nftlb.post(farm("one", scheduler="hash", dashed={"sched-param": "srcip"}))
+    nftlb.post(farm("two", "ipv6", scheduler="hash", dashed={"sched-param": "srcip srcport"}))
+    chains = [nft("list", "chain", "ip", "nftlb", "filter-one"), nft("list", "chain", "ip6", "nftlb", "filter-two")]
+    assert [re.findall("jhash .* seed (0x[0-9a-f]+)", chain) for chain in chains] == [["0x0"], ["0x0"]]
+    assert nftlb.recoveries == 0
+
+
 def test_every_patch_is_applied_and_has_a_test() -> None:
     series = (PATCHES / "series").read_text(encoding="utf-8").split()
     assert series == sorted(path.name for path in PATCHES.glob("*.patch"))
