@@ -15,8 +15,12 @@ from kube_nftlb.agent.table.layout import TABLE
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.nftlb import layout, loading
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import NftlbSettings
 
+NFTLB_S = 60.0
+"""Maximum time in seconds for nftlb to remove its farms. The pod's terminationGracePeriodSeconds are 120."""
 _ABSENT = tuple(os.strerror(number) for number in (ENOENT, EAFNOSUPPORT, EOPNOTSUPP))
 """The kernel's messages if there is no such table, or no support for such tables."""
 
@@ -28,6 +32,9 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
 
     The agent must not be running: it would restore them. Raises KernelError if a table cannot be removed.
     """
+    # First, as nftlb loads it again if it is started anew.
+    loading.remove(settings.startup_file)
+    await _forget_farms(settings)
     failures = []
     nftlb_tables = (f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev"))
     # One of a blueprint is there if the agent ended while it read it.
@@ -41,7 +48,22 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
         else:
             _log.info("table removed", table=table)
     await PodAddresses(settings.pods_file).tidy()
-    loading.remove(settings.startup_file)
     settings.nftables_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))
+
+
+async def _forget_farms(settings: NftlbSettings) -> None:
+    """Have an nftlb that still runs remove its farms: it would write their tables anew when one of them changes."""
+    client = NftlbClient(settings.url, settings.key_file)
+    client.patience_s = NFTLB_S
+    try:
+        await client.change(Request("DELETE", "/farms"))
+    except errors.NftlbHangsError as error:
+        _log.warning(
+            "nftlb may write its tables again: run `kube-nftlb clean` here once it has ended", error=str(error)
+        )
+    except (errors.NftlbError, errors.NftlbUnreachableError) as error:
+        _log.info("no nftlb that has farms", error=str(error))
+    finally:
+        await client.close()

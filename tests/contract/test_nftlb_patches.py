@@ -377,13 +377,43 @@ def test_removed_backends(nftlb: Daemon) -> None:
     several = [{**farm("one")["backends"][0], "name": name, "mark": mark} for name, mark in BACKENDS.items()]
     nftlb.post({**farm("one"), "backends": several})
     nftlb.post({"name": "one", "backends": [{"name": "a", "state": "down"}]})
-    before = nft("list", "ruleset", "-a")
+    before = nft("-a", "list", "ruleset")
     nftlb.delete("one/backends/a")
-    assert nft("list", "ruleset", "-a") == before, "nothing was written"
+    assert nft("-a", "list", "ruleset") == before, "nothing was written"
     nftlb.post({"name": "one", "backends": [{"name": name, "action": "delete"} for name in "bc"]})
     assert [backend["name"] for backend in nftlb.shown("one")["backends"]] == ["d"]
     chain = nft("list", "chain", "ip", "nftlb", "nat-one")
     assert re.findall(r"(0x\w+) : 10.1.0.1", chain) == ["0x80000005"]
+    assert nftlb.recoveries == 0
+
+
+def test_hash_seed(nftlb: Daemon) -> None:
+    nftlb.post(farm("one", scheduler="hash", dashed={"sched-param": "srcip"}))
+    nftlb.post(farm("two", "ipv6", scheduler="hash", dashed={"sched-param": "srcip srcport"}))
+    chains = [nft("list", "chain", "ip", "nftlb", "filter-one"), nft("list", "chain", "ip6", "nftlb", "filter-two")]
+    assert [re.findall("jhash .* seed (0x[0-9a-f]+)", chain) for chain in chains] == [["0x0"], ["0x0"]]
+    assert nftlb.recoveries == 0
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_neighbours(nftlb: Daemon, family: str) -> None:
+    nft_family, _, pod = FAMILY[family]
+    nftlb.post(farm("one", family), dsr("direct", family, 2))
+    before = nft("-a", "list", "table", nft_family, "nftlb")
+    assert "numgen inc" in before
+    learned = "02:00:00:00:00:33"
+    neighbour = [pod.format(1), "lladdr", learned, "dev", "in0", "nud", "permanent"]
+    subprocess.run(["ip", "neigh", "replace", *neighbour], check=True)
+    for _ in range(100):
+        if learned in nft("list", "table", "netdev", "nftlb"):
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("a farm in the mode dsr follows its neighbour")
+    # nftlb comes to all farms of a neighbour before it answers again.
+    nftlb.ask("GET", "/policies")
+    assert nft("-a", "list", "table", nft_family, "nftlb") == before, "nothing was written"
     assert nftlb.recoveries == 0
 
 
