@@ -9,6 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from tests.functional.cluster import eventually
 from tests.functional.conformance.conftest import Pods
 from tests.functional.conformance.testbed import COMPONENTS, FAMILIES, Service, Testbed
@@ -107,5 +108,7 @@ def test_damage_to_a_chain_is_repaired(bed: Testbed, pods: Pods, service: Make) 
     bed.reach(client, pods.servers, web.ip())
     tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
     for kind, table in tables:
-        bed.nft(node, "flush", "table", kind, table)
+        # The agent has such a table for the moment of a comparison only.
+        if not table.endswith(blueprint_of("")):
+            bed.nft(node, "flush", "table", kind, table)
     bed.reach(client, pods.servers, web.ip(), seconds=40)
