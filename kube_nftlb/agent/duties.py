@@ -25,8 +25,7 @@ from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.agent.traffic import process as traffic
-from kube_nftlb.agent.traffic.series import TrafficSeries
+from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -105,7 +104,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     }
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
-        duties["traffic"] = partial(traffic.run, series.add)
+        duties["traffic"] = partial(count_traffic, series.add)
     on_proxy_ports: dict[str, Duty] = {
         "health": partial(serve_when_free, health.answer, settings.health_address),
     }

@@ -18,7 +18,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import kubeconfig as kubeconfigs
-from kube_nftlb.kube import protobuf, responses, unreachable
+from kube_nftlb.kube import protobuf, responses
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
@@ -208,7 +208,7 @@ class Kube:
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             # A ValueError is a truncated event.
-            why = unreachable.reason(error)
+            why = responses.why_unreachable(error)
             raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {why}") from error
         finally:
             response.close()
@@ -328,7 +328,7 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             metrics.API_REQUESTS.labels(method, "error").inc()
             where = f"{method} {configuration.host}{path}"
-            raise errors.KubeUnreachableError(f"{where}: {unreachable.reason(error)}") from error
+            raise errors.KubeUnreachableError(f"{where}: {responses.why_unreachable(error)}") from error
         raw: aiohttp.ClientResponse = response.response
         metrics.API_REQUESTS.labels(method, str(raw.status)).inc()
         return raw

@@ -14,7 +14,7 @@ from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm

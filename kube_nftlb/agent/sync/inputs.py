@@ -16,11 +16,10 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
 from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.base import environment
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import Json

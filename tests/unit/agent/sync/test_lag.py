@@ -1,6 +1,6 @@
 """The time that changes have waited."""
 
-from kube_nftlb.agent.sync.lag import Lag
+from kube_nftlb.agent.sync.progress import Lag
 
 
 def test_nothing_waits_at_the_start_and_nothing_was_done() -> None:

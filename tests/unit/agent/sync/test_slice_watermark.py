@@ -1,6 +1,6 @@
 """The watermark of a node for EndpointSlices."""
 
-from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
+from kube_nftlb.agent.sync.progress import SliceWatermark
 from kube_nftlb.api.conflicts import FarmKey
 
 WEB, SHOP = FarmKey("default", "web--http"), FarmKey("default", "shop--http")

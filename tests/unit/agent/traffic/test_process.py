@@ -6,7 +6,7 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from kube_nftlb.agent.traffic import process
+from kube_nftlb.agent.traffic import series
 
 
 async def test_a_node_that_cannot_start_a_process_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ async def test_a_node_that_cannot_start_a_process_is_retried(monkeypatch: pytest
         raise next(outcomes)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    monkeypatch.setattr(process, "_RETRY_S", 0)
+    monkeypatch.setattr(series, "_RETRY_S", 0)
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        await process.run(lambda _: None)
+        await series.count_traffic(lambda _: None)
     assert [entry["event"] for entry in logs] == ["cannot count traffic, starting again"]

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import label_selector, metrics
 from kube_nftlb.agent.sync.farm_index import FarmIndex
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.api.conflicts import FarmKey
