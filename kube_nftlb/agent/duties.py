@@ -75,7 +75,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
-    page = metrics.Page("agent", Gauges(reconciler, settings.sysctl_dir).refresh)
+    page = metrics.Page("agent", Gauges(inputs, reconciler, settings.sysctl_dir).refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
     )

@@ -14,12 +14,12 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.nftlb import direct, plan, steering
+from kube_nftlb.agent.engine.nftlb import plan, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions, gone_marks
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import listeners, translate
+from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
@@ -184,10 +184,10 @@ class NftlbEngine:
         routing = next((each.direct for each in farms if each.direct is not None and not each.suspended), None)
         if routing is None:
             return
-        keeper = direct.keeper(routing.inlets)
-        if failed := await self.mirror.apply(self._plan({keeper.name: keeper})):
+        keeps = keeper(routing.inlets)
+        if failed := await self.mirror.apply(self._plan({keeps.name: keeps})):
             raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
-        self._startup_file.verified(keeper)
+        self._startup_file.verified(keeps)
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""

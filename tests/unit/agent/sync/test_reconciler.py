@@ -3,6 +3,7 @@
 import asyncio
 
 from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.status.gauges import farm_states
 from kube_nftlb.agent.sync.timing import Timing
 from tests.builders import farm, raw_backend, raw_policy
 from tests.fakes.node import WEB, until
@@ -192,10 +193,10 @@ async def test_farms_are_counted_by_state(node: Node) -> None:
     young = farm("young--http", created="2026-02-01T00:00:00Z")
     node.list([farm(), young, farm("bad--http", addresses=at("10.96.0.11"))], 20)
     await node.settle(20)
-    assert node.loop.counts.farms() == {"programmed": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.inputs) == {"programmed": 1, "refused": 1, "failed": 1}
     node.engine.reachable = False
     node.put(farm(generation=2, version=21, scheduler="weight"))
-    assert node.loop.counts.farms() == {"pending": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.inputs) == {"pending": 1, "refused": 1, "failed": 1}
 
 
 async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
