@@ -16,7 +16,7 @@ from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftlb import plan, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions, gone_marks
+from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
@@ -164,7 +164,7 @@ class NftlbEngine:
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
         steps = self._plan(targets)
-        self._stale.expect(gone_marks(steps, targets, self.mirror.present))
+        self._stale.expect(plan.gone_marks(steps, targets, self.mirror.present))
         self._in_flight = targets
         failed = await self.mirror.apply(steps)
         self._in_flight = {}
