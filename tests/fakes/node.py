@@ -104,6 +104,16 @@ class FakeNode(Generic[E]):
             self.inputs.put(farm)
             self.inputs.seen(int(farm.metadata.resource_version or 0))
 
+    async def program(self, farms: Iterable[Farm], version: int) -> None:
+        """List these farms at a resourceVersion, and wait until they are programmed."""
+        self.list(farms, version)
+        await self.settle(version)
+
+    async def change(self, *farms: Farm) -> None:
+        """Add or update farms, and wait until they are programmed."""
+        self.put(*farms)
+        await self.settle(max(int(farm.metadata.resource_version or 0) for farm in farms))
+
     def list_slices(self, slices: Iterable[Slice], version: int) -> None:
         present = {(each.namespace, each.name): each for each in slices}
         for key, each in present.items():
