@@ -43,7 +43,7 @@ class Engines:
         self._nftlb = nftlb
         self._all: tuple[Engine, ...] = (nftables, nftlb)
         self.unreachable: str | None = None
-        """Reason nftlb is away while the rest goes on; empty if it is there."""
+        """Reason nftlb is away while the rest goes on; None if it is there."""
         self._is_nftlb_known = False
         """False until the farms of nftlb were read once."""
         self._missed_since: float | None = None

@@ -31,7 +31,7 @@ def decide(
 ) -> PolicyStatus:
     """Return the status of a policy that ``farms`` farms refer to; ``now`` is the time of conditions that change.
 
-    ``refused`` says why no node programs it; "" if nodes do.
+    ``refused`` says why no node programs it; None if nodes do.
     """
     everywhere = list(nodes)
     missing = [node.name for node in everywhere if not (node.ready and node.policy_watermark >= policy.since)]

@@ -73,7 +73,7 @@ class NftlbEngine:
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
         self._unsaved: str | None = None
-        """Reason the start-up file was not written when last tried; empty if it was."""
+        """Reason the start-up file was not written when last tried; None if it was."""
 
     @property
     def programmed(self) -> ProgrammedFarms:
