@@ -15,7 +15,7 @@ from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
-from kube_nftlb.agent.kube_proxy.takeover import Takeover
+from kube_nftlb.agent.kube_proxy.takeover import Takeover, unserved_by
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
@@ -140,7 +140,7 @@ def _takeover(
         MonotonicClock(),
         ports=held_by_others,
         legacy_nat=has_legacy_nat,
-        unserved=inputs.unserved,
+        unserved=partial(unserved_by, inputs),
         cleanup=cleanup,
         on_change=reporter.changed,
         on_removed=tell,
