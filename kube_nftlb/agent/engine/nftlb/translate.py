@@ -1,13 +1,14 @@
 """A farm of this node as nftlb is to have it, and the marks of its backends. Pure: no I/O."""
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, Programmed
+from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
@@ -23,6 +24,12 @@ KEEPER = "Keeper"
 """The name of a farm of our own in nftlb; those of users never begin with a capital."""
 _KEPT_IP = "192.0.2.1"
 """An address for documentation (RFC 5737), which nobody has."""
+
+_WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
+    model: [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
+    for model in (FarmSpec, Backend)
+}
+"""The fields that nftlb has a name for. Once for all farms, as finding them is most of the work."""
 
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 
@@ -116,18 +123,12 @@ def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]
     One without a value is sent only to replace the value that nftlb has: most farms have few of them.
     """
     values = {}
-    for field, name in _wire_fields(type(model)):
+    for field, name in _WIRE_FIELDS[type(model)]:
         value = getattr(model, field)
         text = name.unset if value is None else _wire_value(value)
         if text != name.unset or present.get(name.key, text) != text:
             values[name.key] = text
     return values
-
-
-@functools.cache
-def _wire_fields(model: type[BaseModel]) -> list[tuple[str, Nftlb]]:
-    """Return the fields that nftlb has a name for. Cached, as finding them is most of the work."""
-    return [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
 
 
 def _wire_value(value: object) -> str:
