@@ -192,9 +192,9 @@ class Engines:
         return bool(engines) and all([await engine.revert(name) for engine in engines])
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
-        for engine in self._serving(name):
-            await engine.forget_stale(name)
+        """See ``DaemonEngine``."""
+        if not self.unreachable and name in self._nftlb.programmed:
+            await self._nftlb.forget_stale(name)
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``. Raises EngineUnreachableError also once when nftlb is back, so that everything is loaded."""

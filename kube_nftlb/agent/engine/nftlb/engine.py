@@ -220,7 +220,7 @@ class NftlbEngine:
         return name not in refused and await self.drift(name) is None
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
+        """See ``DaemonEngine``."""
         await self._stale.release(name, set())
 
     async def maintain(self, *, busy: bool) -> str | None:
