@@ -6,7 +6,7 @@ with ``kube_nftlb.api``.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
@@ -289,12 +289,11 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
         content_type: str = _JSON,
-        accept: str = _JSON,
         timeout_s: float = 30,
     ) -> JsonObject:
         """Send a request and return the JSON answer. Raises KubeError or a subclass, or KubeUnreachableError."""
         response = await self._send(
-            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
+            method, path, query=query, body=body, content_type=content_type, timeout_s=timeout_s
         )
         return _decoded(_ANSWERS, await responses.read(response))
 
@@ -332,16 +331,6 @@ class Kube:
         raw: aiohttp.ClientResponse = response.response
         metrics.API_REQUESTS.labels(method, str(raw.status)).inc()
         return raw
-
-
-async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int = 50, delay_s: float = 0.2) -> _T:
-    """Repeat a call while the API server is unreachable, such as during its start; raise the last error."""
-    for _ in range(attempts - 1):
-        try:
-            return await call()
-        except errors.KubeUnreachableError:
-            await asyncio.sleep(delay_s)
-    return await call()
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:

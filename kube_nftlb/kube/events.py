@@ -134,12 +134,10 @@ class Events:
         self,
         kube: Kube,
         source: Source,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         exists: Callable[[Part], bool] = lambda _: True,
     ) -> None:
         self._kube = kube
         self._source = source
-        self._now = now
         self._memory: Memory[Part] = Memory(exists)
         self._limiter = Limiter()
         self._waiting: EventQueue[Subject, _Waiting] = EventQueue(_event_namespace, _WAITING_MAX)
@@ -180,7 +178,7 @@ class Events:
             waiting = await self._waiting.take()
             draft = waiting.draft
             try:
-                body = event(draft, self._source, self._now())
+                body = event(draft, self._source, datetime.now(UTC))
                 await self._kube.create(EVENTS, body, _event_namespace(draft.subject))
                 metrics.EVENTS.labels(draft.reason).inc()
             except errors.KubeNftlbError as error:

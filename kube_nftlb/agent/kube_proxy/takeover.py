@@ -29,6 +29,9 @@ POLL_PRESENT_S = 1.0
 POLL_ABSENT_S = 10.0
 """Intervals in seconds between looks while there is something of kube-proxy, and while there is not."""
 
+_PROXY_EVERY_S = 0.2
+"""Interval in seconds between looks for the rules of a kube-proxy to which the node goes back."""
+
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 
 _LEGACY = (
@@ -201,7 +204,6 @@ async def until_proxy_serves(
     timeout_s: float,
     *,
     gone: bool,
-    every_s: float = 0.2,
 ) -> bool:
     """Wait until a kube-proxy that lives has rules for all these families (``ip``, ``ip6``); return False if none has.
 
@@ -225,5 +227,5 @@ async def until_proxy_serves(
             lives = listens_since is not None and now - listens_since >= QUIET_S
             if all(fingerprints[family] if lives else fingerprints[family] - before[family] for family in families):
                 return True
-        await clock.sleep(every_s)
+        await clock.sleep(_PROXY_EVERY_S)
     return False
