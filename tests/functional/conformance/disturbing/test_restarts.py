@@ -24,8 +24,7 @@ def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
     bed.reach(client, pods.servers, before.ip())
     with bed.steady(client, before.ip()) as failures:
         bed.restart_proxy()
-        after = service()
-        after.endpoints(*pods.servers[:2])
+        after = service().endpoints(*pods.servers[:2])
         bed.reach(client, pods.servers[:2], after.ip(), seconds=20)
         bed.reach(client, pods.servers, before.ip())
     assert failures == [], "the rules survive the daemon"
@@ -84,8 +83,7 @@ def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> Non
         try:
             stays.endpoints(*pods.servers[:2])
             goes.delete()
-            new = service()
-            new.endpoints(*pods.servers)
+            new = service().endpoints(*pods.servers)
             time.sleep(0.3)
             bed.reach(client, pods.servers, stays.ip())
             bed.reach(client, pods.servers, goes.ip())
