@@ -47,7 +47,7 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
         verdicts.extend({rule for rule in rules if rule not in verdicts[-1:]})
 
     async def repaired(name: str | None = None) -> None:
-        assert verdicts == ["ip daddr @service-ranges-ip drop"]
+        assert verdicts == ["ip daddr @service-ranges-ip meta nfproto vmap { ipv4 : drop }"]
         await repair(name)
 
     quiet.nft.run = noted  # type: ignore[method-assign]  # noted, and called
@@ -58,7 +58,8 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
     quiet.reader.foreign_changes += 1
     await until(lambda: not quiet.nftables.missing)
     await until(lambda: len(verdicts) == 2)
-    assert verdicts == [f"ip daddr @service-ranges-ip {verdict}" for verdict in ("drop", "goto refuse")]
+    vmaps = [f"meta nfproto vmap {{ ipv4 : {verdict} }}" for verdict in ("drop", "goto refuse")]
+    assert verdicts == [f"ip daddr @service-ranges-ip {each}" for each in vmaps]
     drift_repaired = quiet.loop.progress.drift_repaired
     await quiet.passes(2 * Timing().audit_every_s)
     assert quiet.loop.progress.drift_repaired == drift_repaired
