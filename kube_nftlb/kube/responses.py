@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 
 from kube_nftlb import errors
-from kube_nftlb.kube import protobuf
+from kube_nftlb.kube import protobuf, unreachable
 from kube_nftlb.kube.resources import JsonObject
 
 
@@ -15,7 +15,8 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
     try:
         data = await response.read()
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as broken:
-        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {broken!r}") from broken
+        why = unreachable.reason(broken)
+        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {why}") from broken
     if response.status >= 300:
         raise error(response.status, data)
     return data

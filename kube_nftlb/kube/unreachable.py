@@ -21,6 +21,8 @@ def reason(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection was closed before an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection was closed in the middle of the answer"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
     return f"{type(error).__name__}: {error}"
