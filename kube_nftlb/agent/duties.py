@@ -25,6 +25,7 @@ from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.table import keep_nat
 from kube_nftlb.agent.traffic import process as traffic
 from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.http_server import serve
@@ -102,6 +103,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "connections": connections.run,
         "health-checks": health_checks.run,
         "events": events.run,
+        "keep-nat": keep_nat.run,
     }
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
