@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics
+from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -25,7 +26,6 @@ from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.agent.table import keep_nat
 from kube_nftlb.agent.traffic import process as traffic
 from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.http_server import serve

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.engine.base import FarmChanges
 from kube_nftlb.agent.engine.nftables import skeleton
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
-from kube_nftlb.agent.table import keep_nat
 from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT
 from kube_nftlb.api.base import Family
