@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
-from kube_nftlb.commands.words import command_first
+from kube_nftlb.commands.words import BEFORE_COMMANDS, command_first
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -62,6 +62,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Also take options before the command."""
         words = command_first(args)
+        if words and (option := words[0].partition("=")[0]) in BEFORE_COMMANDS:
+            ctx.fail(f"{option} has no value, or no command behind it")
         ctx.meta[_COMMAND] = words[0] if words else ""
         return super().parse_args(ctx, words)
 

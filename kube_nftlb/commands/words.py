@@ -9,6 +9,8 @@ import typer
 _WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
+BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))
+"""Options of commands that may also stand before these."""
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 

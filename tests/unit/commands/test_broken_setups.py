@@ -242,6 +242,8 @@ def test_a_node_without_nftlb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("words", "expected"),
     [
         (("status", "-o", "xml"), "'xml' is not one of"),
+        (("--context",), "--context has no value, or no command behind it"),
+        (("--context", "far"), "--context has no value, or no command behind it"),
         (("render", "-f", "/nowhere"), "cannot read /nowhere: no such file or directory"),
         (("render", "-f", "not-text"), "cannot read not-text: it is not text"),
     ],
