@@ -55,7 +55,11 @@ class Lab:
         version = versions.of(kubernetes)
         found = programs.ensure(proxy, report, runtime, version)
         if plugins.chosen():
+            if runtime == components.CONTAINERS:
+                raise errors.LabError(f"{plugins.VARIABLE} is for labs without containers")
             programs.network_plugins(report)
+        if plugins.backend():
+            found = {**found, **programs.flannel(report)}
         snapshotter = ""
         if runtime == components.CONTAINERS:
             report("checking that this machine can run containers")
