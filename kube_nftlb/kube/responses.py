@@ -17,8 +17,8 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
     try:
         data = await response.read()
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as broken:
-        why = why_unreachable(broken)
-        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {why}") from broken
+        where = f"{response.method} {response.url.path}"
+        raise errors.KubeUnreachableError(f"{where}: {why_unreachable(broken)}") from broken
     if response.status >= 300:
         raise error(response.status, data)
     return data
@@ -85,7 +85,7 @@ def why_unreachable(error: Exception) -> str:
 
 
 def _tls(error: Exception) -> str:
-    message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+    message = getattr(error, "verify_message", "") or getattr(error, "why_unreachable", "") or str(error)
     return str(message).replace("_", " ").lower()
 
 
