@@ -1,4 +1,4 @@
-"""Services in labs where something else than the lab connects pods and nodes; docs/install.md has what was run there."""
+"""Services in labs where something else than the lab connects pods and nodes: see docs/install.md."""
 
 import contextlib
 import os
