@@ -37,12 +37,16 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 class Operator:
     def __init__(self, time: VirtualTime) -> None:
         self.kube = FakeKube()
+        self.held: list[ServiceKey] = []
+        self.decided: list[ServiceKey] = []
         self.book = Book()
         self.cache = Cache(addresses=self.book)
         self.writer = CacheWriter(self.cache)
         assert self.writer.pools is not None
         events = Events(self.kube, Source("operator"))
-        self.assigner = AddressAssigner(self.kube, self.writer, self.book, events, time.now, self.changed, lambda: NOW)
+        self.assigner = AddressAssigner(
+            self.kube, self.writer, self.book, events, time.now, self.changed, self.decided.append, lambda: NOW
+        )
         self.statuses = PoolStatuses(self.kube, self.book, lambda: NOW)
         self.informer = AddressInformer(self.kube, self.writer.pools, self.book, self.changed)
         self.reconciler = Reconciler(self.writer, FarmWriter(self.kube, self.writer), events, time.now)
@@ -60,7 +64,7 @@ class Operator:
 
     def changed(self, affected: Affected) -> None:
         self.affected |= affected.services
-        self.assigner.mark(affected.services)
+        self.held += self.assigner.mark(affected.services)
 
     def put(self, raw: Json) -> None:
         """Put in a Service, at a new version."""
@@ -115,6 +119,22 @@ async def test_addresses_and_condition_are_written_together_and_once(operator: O
         ],
     }
     assert ServiceKey("default", "web") in operator.affected, "its farms are made anew at once"
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_the_farms_of_a_new_service_are_made_once_with_its_address(operator: Operator, away: bool) -> None:
+    operator.kube.away = away
+    operator.put(raw_balanced("web"))
+    operator.put(raw_balanced("other", "192.0.2.3"))
+    operator.put(raw_balanced("type", type="ClusterIP"))
+    web = ServiceKey("default", "web")
+    assert (operator.held, operator.decided) == ([web], [])
+    await asyncio.sleep(0.9)
+    assert operator.decided == [web], "not later, though the API server is away"
+    operator.kube.away = False
+    await asyncio.sleep(5)
+    operator.put(operator.kube.find(SERVICES, "web", "default") or {})
+    assert (operator.held, operator.decided) == ([web], [web])
 
 
 async def test_a_write_that_fails_is_repeated_with_the_same_address(operator: Operator) -> None:
