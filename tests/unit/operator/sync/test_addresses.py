@@ -35,8 +35,8 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Operator:
-    def __init__(self, time: VirtualTime) -> None:
-        self.kube = FakeKube()
+    def __init__(self, time: VirtualTime, kube: FakeKube | None = None) -> None:
+        self.kube = kube or FakeKube()
         self.held: list[ServiceKey] = []
         self.decided: list[ServiceKey] = []
         self.book = Book()
@@ -66,6 +66,12 @@ class Operator:
         self.affected |= affected.services
         self.held += self.assigner.mark(affected.services)
 
+    async def follow(self, delay_s: float) -> None:
+        """Watch Services, and see each change so much later."""
+        async for event in self.kube.watch(SERVICES, "0"):
+            await asyncio.sleep(delay_s)
+            self.changed(self.writer.put(SERVICES, event.object))
+
     def put(self, raw: Json) -> None:
         """Put in a Service, at a new version."""
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.kube.version + 1)}}
@@ -89,17 +95,46 @@ class Operator:
         return [write.name for write in self.kube.writes if write.resource is SERVICES]
 
 
-@pytest.fixture
-async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
-    operator = Operator(virtual_time)
-    operator.kube.put(ADDRESS_POOLS, raw_pool())
+@contextlib.asynccontextmanager
+async def running(operator: Operator) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(work()) for work in operator.works]
     await operator.informer.until_listed()
-    yield operator
+    yield
     for task in tasks:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+@pytest.fixture
+async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
+    operator = Operator(virtual_time)
+    operator.kube.put(ADDRESS_POOLS, raw_pool())
+    async with running(operator):
+        yield operator
+
+
+async def test_two_that_write_at_once_end_with_distinct_addresses(virtual_time: VirtualTime) -> None:
+    """As they never should: one leads."""
+    kube = FakeKube()
+    kube.put(ADDRESS_POOLS, raw_pool("pool", "198.18.0.0/16"))
+    operators = [Operator(virtual_time, kube) for _ in range(2)]
+    kube.delay_s = 0.05
+    async with running(operators[0]), running(operators[1]):
+        # Each sees the changes of the other late, and those of the users at another time.
+        follow = [asyncio.create_task(each.follow(delay)) for each, delay in zip(operators, (0.01, 0.04), strict=True)]
+        for number in range(100):
+            kube.put(SERVICES, _unversioned(raw_balanced(f"s{number}", created=f"2026-01-01T00:{number % 60:02}:00Z")))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(60)
+        for task in follow:
+            task.cancel()
+    found = [ip for number in range(100) for ip in operators[0].has(f"s{number}")]
+    assert (len(found), len(set(found))) == (100, 100)
+
+
+def _unversioned(raw: Json) -> Json:
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": None}}
 
 
 async def test_addresses_and_condition_are_written_together_and_once(operator: Operator) -> None:
@@ -197,8 +232,7 @@ async def test_namespaces_take_turns_however_many_wait(operator: Operator) -> No
     operator.kube.delay_s = 0.1
     for number in range(500):
         operator.put(raw_balanced(f"greedy-{number}"))
-    pool = raw_pool("pool", "198.18.0.0/16")
-    operator.kube.put(ADDRESS_POOLS, {**pool, "metadata": {**pool["metadata"], "resourceVersion": None}})
+    operator.kube.put(ADDRESS_POOLS, _unversioned(raw_pool("pool", "198.18.0.0/16")))
     await asyncio.sleep(0.5)
     operator.put(raw_balanced("modest", namespace="other"))
     await asyncio.sleep(1)
