@@ -20,6 +20,8 @@ OF_USERS: Final = frozenset(
     ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "preflight", "explain", "render", "version")
 )
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
+_ON_NODES: Final = frozenset(("clean", "nftlb"))
+"""What people also run by hand, on a node."""
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
 _WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
@@ -75,7 +77,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Those of users print no Python error or warning."""
-        of_users = ctx.meta[_COMMAND] in OF_USERS
+        of_users = ctx.meta[_COMMAND] in OF_USERS | _ON_NODES
         try:
             with warnings.catch_warnings():
                 if of_users:
@@ -96,7 +98,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if not of_users or _is_of_click(error):
+            if _is_of_click(error) or not of_users:
                 raise
             if os.environ.get(_DEBUG):
                 traceback.print_exc()
@@ -107,8 +109,11 @@ class Commands(TyperGroup):
 
 
 def _is_of_click(error: Exception) -> bool:
-    """Return True for what the command line's parser raises and prints by itself."""
-    return hasattr(error, "show") and hasattr(error, "exit_code")
+    """Return True for what the command line's parser raises and prints by itself, which then has no Python words."""
+    if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+        return False
+    vars(error)["message"] = str(getattr(error, "message", "")).removeprefix("Value error, ")
+    return True
 
 
 def command_first(words: Sequence[str]) -> list[str]:

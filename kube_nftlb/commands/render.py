@@ -189,4 +189,6 @@ def _plain(raw: JsonObject) -> JsonObject:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return first_error(error)
-    return f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyError):
+        return f"it lacks the field {error}"
+    return str(error) if isinstance(error, ValueError) else "a field has a value of the wrong type"
