@@ -7,8 +7,9 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.nftlb import direct, marks
+from kube_nftlb.agent.engine.nftlb import direct, groups, marks
 from kube_nftlb.agent.model import NodeAddress, NodeFarm, Programmed
+from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
@@ -34,6 +35,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
         endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
     )
     had = {b.name: b.options for b in present.backends.values()} if present else {}
+    weights = {short_name(name): weight for name, weight in groups.weights(farm).items()}
     translated = objects.Farm(
         farm.name,
         _options(spec, present),
@@ -43,7 +45,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
                 short,
                 numbers[short],
                 "up" if each.schedulable else "off",
-                _wire_values(each.backend, had.get(short, {})),
+                _wire_values(_weighed(each.backend, weights.get(short)), had.get(short, {})),
             )
             for short, each in endpoints.items()
             if short in numbers
@@ -79,6 +81,10 @@ def programmed(farm: objects.Farm) -> Programmed:
 def listeners(farm: objects.Farm) -> Iterator[Listener]:
     """Yield everything that a farm listens on in nftlb."""
     return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
+
+
+def _weighed(backend: Backend, weight: int | None) -> Backend:
+    return backend if weight is None else backend.model_copy(update={"weight": weight})
 
 
 def short_name(backend: str) -> str:
