@@ -4,13 +4,11 @@ Endpoints keep their numbers while they are there, so that one that comes or goe
 listener; where that cannot be, because all nodes must agree on a hash, they have the order of their addresses.
 """
 
-import itertools
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from math import gcd
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.engine.nftables import layout, timeouts
@@ -18,13 +16,12 @@ from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
 from kube_nftlb.agent.engine.nftables.groups import DROPPED, NONE, REFUSED, Draw
 from kube_nftlb.agent.engine.nftables.layout import TableFamily, Target
+from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
 from kube_nftlb.agent.engine.nftables.scheduling import Schedule
 from kube_nftlb.agent.model import NodeFarm, NodeGroup
 from kube_nftlb.agent.table.layout import ALWAYS
 from kube_nftlb.agent.table.traffic_policy import hairpins, masqueraded
 from kube_nftlb.api.backend import Backend
-
-_T = TypeVar("_T")
 
 _COUNTERS = 16
 """Farms with as many endpoints share this many counters of the scheduler rr.
@@ -299,38 +296,3 @@ def targets(backends: Iterable[Backend]) -> list[Target]:
 
 def _target(backend: Backend) -> Target:
     return layout.target(backend.ip, backend.port)
-
-
-def renumber(before: Sequence[_T], wanted: Iterable[_T]) -> list[_T]:
-    """Return what is wanted in an order in which as little as possible has another position than before."""
-    missing = Counter(wanted)
-    order: list[_T | None] = []
-    for each in before:
-        stays = missing[each] > 0
-        missing[each] -= stays
-        order.append(each if stays else None)
-    new = [each for each, count in missing.items() for _ in range(count)]
-    holes = [position for position, each in enumerate(order) if each is None]
-    for position in holes:
-        if not new:
-            break
-        order[position] = new.pop(0)
-    order.extend(new)
-    # What is left of the holes is filled from the end.
-    for position in holes:
-        while order and order[-1] is None:
-            order.pop()
-        if position < len(order) and order[position] is None:
-            order[position] = order.pop()
-    return [each for each in order if each is not None]
-
-
-def stable_numbers(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:
-    """Return a number for each endpoint: the one that it has, or the lowest that is free."""
-    wanted = set(wanted)
-    numbers = {to: number for number, to in before if to in wanted}
-    taken = set(numbers.values())
-    free = (number for number in itertools.count(1) if number not in taken)
-    for to in sorted(wanted - numbers.keys()):
-        numbers[to] = next(free)
-    return numbers

@@ -112,7 +112,8 @@ def test_no_farm_is_made_of(refused: dict[str, Any]) -> None:
 )
 def test_a_farm_refers_to_the_endpoints_of_its_port(asked: Service, reference: dict[str, Any]) -> None:
     (wanted,) = build(asked).farms
-    assert wanted.spec["backendsFrom"] == [{**reference, "weight": 1, "refuse": False, "overrides": []}]
+    whole = {"port": "", **reference, "weight": 1, "refuse": False, "overrides": []}
+    assert wanted.spec["backendsFrom"] == [whole]
     assert wanted.spec["backends"] == []
     assert FarmSpec.model_validate(wanted.spec).backends_from == (BackendsFrom.model_validate(reference),)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kube_nftlb.agent.engine.nftables import elements, layout, scheduling
 from kube_nftlb.agent.engine.nftables.layout import Target, packed, target
-from kube_nftlb.agent.engine.nftables.placement import Placement, place, renumber, stable_numbers
+from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
+from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from tests.builders import Grouped, endpoint, farm, grouped_farm, raw_backend
