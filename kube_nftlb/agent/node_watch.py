@@ -10,14 +10,14 @@ from pyroute2 import IPRoute
 
 from kube_nftlb import errors
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
-from kube_nftlb.agent.node.node_ips import watch_node_ips
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.http_server import ALL_ADDRESSES
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import SERVICE_CIDRS, JsonObject
+from kube_nftlb.kube.resources import NODES, SERVICE_CIDRS, JsonObject
 from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
@@ -124,3 +124,32 @@ def _cidrs(raw: JsonObject) -> tuple[str, ...]:
 def _addresses() -> tuple[str, ...]:
     with IPRoute() as ip:
         return tuple(sorted({entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr()}))
+
+
+async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str], int], None]) -> None:
+    """Call ``tell`` with the addresses of all nodes, and their number, first and on each change, until cancelled."""
+    known: dict[str, tuple[str, ...]] = {}
+
+    def put(raw: JsonObject) -> None:
+        name, ips = raw["metadata"]["name"], ips_of(raw)
+        # Kubelets write their Nodes every five minutes.
+        if known.get(name) != ips:
+            known[name] = ips
+            report()
+
+    def remove(raw: JsonObject) -> None:
+        if known.pop(raw["metadata"]["name"], None) is not None:
+            report()
+
+    def report() -> None:
+        tell(frozenset(ip for ips in known.values() for ip in ips), len(known))
+
+    def replace(listing: Listing) -> None:
+        known.clear()
+        known.update((item["metadata"]["name"], tuple(item["ips"])) for item in listing.items)
+        report()
+
+    def slim(raw: JsonObject) -> JsonObject:
+        return {"metadata": {"name": raw["metadata"]["name"]}, "ips": ips_of(raw)}
+
+    await list_and_watch(kube, NODES, Handlers(replace, put, remove), transform=slim)

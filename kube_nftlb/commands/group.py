@@ -1,9 +1,10 @@
-"""The command ``kube-nftlb``, also as ``kubectl nftlb``: which commands it shows, and how errors end it."""
+"""The command ``kube-nftlb``, also as ``kubectl nftlb``: its commands, how their words are read, how errors end it."""
 
 import os
+import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import typer
@@ -11,7 +12,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
-from kube_nftlb.commands.words import command_first
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -20,8 +20,15 @@ OF_USERS: Final = frozenset(
     ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "preflight", "explain", "render", "version")
 )
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
+_ON_NODES: Final = frozenset(("clean", "nftlb"))
+"""What people also run by hand, on a node."""
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
+_WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
+_WITHOUT: Final = ("--all-namespaces", "-A")
+_SHORT: Final = ("-n", "-o")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def _without_bool(params: list[Any]) -> list[Any]:
@@ -70,7 +77,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Those of users print no Python error or warning."""
-        of_users = ctx.meta[_COMMAND] in OF_USERS
+        of_users = ctx.meta[_COMMAND] in OF_USERS | _ON_NODES
         try:
             with warnings.catch_warnings():
                 if of_users:
@@ -91,7 +98,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if not of_users or _is_of_click(error):
+            if _is_of_click(error) or not of_users:
                 raise
             if os.environ.get(_DEBUG):
                 traceback.print_exc()
@@ -102,5 +109,39 @@ class Commands(TyperGroup):
 
 
 def _is_of_click(error: Exception) -> bool:
-    """Return True for what the command line's parser raises and prints by itself."""
-    return hasattr(error, "show") and hasattr(error, "exit_code")
+    """Return True for what the command line's parser raises and prints by itself, which then has no Python words."""
+    if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+        return False
+    vars(error)["message"] = str(getattr(error, "message", "")).removeprefix("Value error, ")
+    return True
+
+
+def command_first(words: Sequence[str]) -> list[str]:
+    """Return a command line with the options that are before the command behind it, as kubectl takes both.
+
+    >>> command_first(["--context", "far", "get", "web"])
+    ['get', '--context', 'far', 'web']
+    """
+    number = 0
+    while number < len(words):
+        name, equals, _ = words[number].partition("=")
+        if name in _WITHOUT or (name.startswith(_SHORT) and len(name) > 2 and not name.startswith("--")):
+            number += 1
+        elif name in _WITH_VALUE:
+            number += 1 if equals else 2
+        else:
+            break
+    return [*words[number : number + 1], *words[:number], *words[number + 1 :]]
+
+
+def duration(text: str | float) -> float:
+    """Return a duration in seconds: ``60s``, ``1m30s``, ``500ms``, ``2h``, or plain seconds, such as ``60``.
+
+    Raises typer.BadParameter for anything else.
+    """
+    words = str(text)
+    if re.fullmatch(r"\d+(\.\d+)?", words):
+        return float(words)
+    if not re.fullmatch(f"(?:{_PART.pattern})+", words):
+        raise typer.BadParameter(f"{words!r} is not a duration, such as 60s, 2m, 1m30s or 60 (seconds)")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(words))

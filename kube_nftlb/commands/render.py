@@ -16,8 +16,8 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.manifests import Manifests
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
@@ -184,4 +184,6 @@ def _plain(raw: JsonObject) -> JsonObject:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return first_error(error)
-    return f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyError):
+        return f"it lacks the field {error}"
+    return str(error) if isinstance(error, ValueError) else "a field has a value of the wrong type"

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from kube_nftlb.commands.cluster.queries import COMPONENT
-from kube_nftlb.commands.cluster.view import ClusterView, Failure, key_of
+from kube_nftlb.commands.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on

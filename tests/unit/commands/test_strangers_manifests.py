@@ -191,3 +191,19 @@ table ip6 two {
 """
     )
     assert shorter("") == ""
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: [1]}\nspec: {ports: 5}",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: []",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: 7}\nspec: 9",
+    ],
+)
+def test_what_no_api_server_would_accept_is_no_python_error(manifest: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_text(manifest)
+    done = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "odd.yaml")])
+    assert done.exit_code in (0, 1)
+    assert "Error:" not in done.stderr
+    assert "object has no" not in done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb import reasons
 from kube_nftlb.commands.cluster.findings import ADVICE, Finding, find
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from tests.builders import raw_farm, raw_nftlb_node, raw_node
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
