@@ -202,7 +202,7 @@ async def test_chains_that_nobody_uses_go(node: Node) -> None:
     ]
     await node.put("web", grouped(groups={"a": (1, ENDPOINTS)}))
     await node.engine.maintain(busy=False)
-    assert re.findall(r"chain ((?:draw|rr|random)-\S+)", listed()) == ["rr-9-5-ip"]
+    assert re.findall(r"chain ((?:draw|rr|random)-\S+)", listed()) == ["rr-1-5-ip"]
 
 
 async def test_the_longest_names_of_chains_are_read_back(node: Node, tmp_path: Path) -> None:

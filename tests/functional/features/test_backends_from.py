@@ -1,10 +1,13 @@
 """Farms that refer to the endpoints of a Service: nothing is written when endpoints change."""
 
+from typing import Any
+
 import pytest
 
 from tests.builders.manifests import farm, service
 from tests.chance import is_likely
 from tests.functional.cluster import Cluster, eventually
+from tests.functional.commands import Kubectl
 from tests.functional.farms import unique
 
 
@@ -111,15 +114,17 @@ def test_each_group_gets_its_share_and_that_of_none_is_refused(
     awaits(cluster, client, weighted, [*web, *more])
     counted = cluster.count(client, CONNECTIONS, weighted)
     assert is_likely(sum(counted["answers"][pod] for pod in more), CONNECTIONS, 0.15), counted
-    status = cluster.farm("weighted", namespace)["status"]
-    assert {each["name"]: each["service"] for each in status["backends"]} == {
-        **dict.fromkeys(web, "web"),
-        **dict.fromkeys(more, "api"),
-    }
-    eventually(
-        lambda: "the Service none has 25 of 100" in cluster.farm("weighted", namespace)["status"]["reason"],
-        "it says so",
-    )
+    shown = {**dict.fromkeys(web, "web"), **dict.fromkeys(more, "api")}
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.farm("weighted", namespace)["status"]
+        return found
+
+    def services() -> dict[str, str]:
+        return {each["name"]: each["service"] for each in status().get("backends", ())}
+
+    eventually(lambda: services() == shown, "the status names the Services")
+    eventually(lambda: "the Service none has 25 of 100" in status()["reason"], "it says whose share is refused")
 
 
 @pytest.mark.engines
@@ -138,3 +143,22 @@ def test_weights_change_without_a_connection_that_fails(
             weigh(*pair)
             cluster.reaches(client, pods, weighted)
     assert hammered["failures"] == []
+
+
+def test_a_pod_of_a_group_drains_in_the_farm_and_back(
+    cluster: Cluster, namespace: str, client: str, weighted: str
+) -> None:
+    kubectl, before = Kubectl(cluster), cluster.farm("weighted", namespace)["spec"]["backendsFrom"]
+    first, second = cluster.pods("web", namespace)
+    others = [second, *cluster.pods("api", namespace)]
+    awaits(cluster, client, weighted, [first, *others])
+    done = kubectl.run("drain", first, "-n", namespace, "--timeout", "60")
+    assert done.returncode == 0, done.stderr
+    awaits(cluster, client, weighted, others)
+    drained = cluster.farm("weighted", namespace)["spec"]["backendsFrom"]
+    assert [each["weight"] for each in drained] == [each["weight"] for each in before]
+    assert [each.get("overrides") for each in drained] == [[drained[0]["overrides"][0]], [], []]
+    assert {key: drained[0]["overrides"][0][key] for key in ("pod", "state")} == {"pod": first, "state": "drain"}
+    assert kubectl.run("undrain", first, "-n", namespace).returncode == 0
+    assert cluster.farm("weighted", namespace)["spec"]["backendsFrom"] == before
+    awaits(cluster, client, weighted, [first, *others])

@@ -17,9 +17,10 @@ from kube_nftlb.netfilter.nftables import expressions
 REFUSED, DROPPED, NONE = "x", "d", "o"
 """How a chain's name tells that nobody serves a group, or that it has no share."""
 
-_KIND = r"rr|random|symhash|hash-[a-z.]+"
+_WAY = r"random|symhash|hash-[a-z.]+"
+_TO = r"(?:[xdo]|(?:\d+_)?[1-9]\d*)"
 _DRAW = re.compile(
-    rf"(?P<pick>pick-)?draw-(?P<draw>{_KIND})-(?P<numbers>\d+)-(?P<kind>{_KIND})-(?P<to>[0-9_.xdo]+)"
+    rf"(?P<pick>pick-)?draw-(?P<draw>{_WAY})-(?P<numbers>[1-9]\d*)-(?P<kind>rr|{_WAY})-(?P<to>{_TO}(?:\.{_TO})*)"
     rf"(?P<inside>-inside)?{PLACE}"
 )
 

@@ -211,6 +211,12 @@ def test_clients_of_the_node_draw_for_themselves_where_their_endpoints_differ() 
     assert chains(placed_groups(nowhere, trafficPolicy="Local")) == [layout.DROP]
 
 
+@pytest.mark.parametrize("to", ["", "x.", ".2", "0", "1_0", "2..3", "y"])
+def test_a_name_that_is_nobodys_is_no_chain_of_ours(to: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a chain"):
+        scheduling.parse(f"draw-random-3-rr-{to}-ip")
+
+
 def test_chains_that_draw_are_made_after_those_to_which_they_lead_and_deleted_before() -> None:
     names = sorted(elements.chains(placed_groups(GROUPS)), key=scheduling.rank)
     assert names[-1].startswith("draw-")
