@@ -1,10 +1,11 @@
 """The groups of a farm in nftlb, which knows none: in the weights of its backends, and the agent table. Pure: no I/O.
 
-A backend has the weight of its group, times its own, divided by those of its group. The share of a group that nobody
-serves is refused in the agent table, before nftlb chooses among the others.
+A backend has the weight of its group, times its own, divided by those of its group. The numbers of a backend follow
+each other, and may be many, so nftlb chooses at random in place of in turn. The share of a group that nobody serves is
+refused in the agent table, before nftlb chooses among the others.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from math import gcd
 from typing import Final
@@ -15,10 +16,10 @@ from kube_nftlb.agent.table import layout
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.netfilter.transaction import Chain, Contents
 
-NUMBERS_MAX: Final = 4096
-"""The maximum sum of the weights of a farm with groups: nftlb writes a number for each into its rules."""
-DEVIATION_MAX: Final = 0.01
-"""How much of all connections a group may get more or less than it should."""
+NUMBERS_MAX: Final = 1 << 20
+"""The maximum sum of the weights of a farm with groups, which no group's share is far from with as many backends as
+nftlb has marks for: each has a range of numbers in nftlb's rules.
+"""
 
 _SCHEDULERS: Final = ("rr", "weight", "hash")
 _SEED: Final = 1
@@ -45,13 +46,6 @@ def unsupported(farm: NodeFarm) -> str | None:
     )
     if named := [name for is_so, name in lacking if is_so]:
         return f"the engine nftlb has no groups in backendsFrom with {' or '.join(named)}; use the engine nftables"
-    served = [group for group in farm.groups if _total(group)]
-    if served and (off := _deviation(served, weights(farm))) > DEVIATION_MAX:
-        return (
-            f"the engine nftlb would need more than {NUMBERS_MAX} numbers for the weights of these groups and their "
-            f"{len(farm.endpoints)} backends, and one would get {off:.1%} of all connections too much or too little; "
-            "use other weights, fewer backends, or the engine nftables"
-        )
     return None
 
 
@@ -68,7 +62,7 @@ def weights(farm: NodeFarm) -> Mapping[str, int]:
         return {}
     multiple = reduce(lambda one, other: one * other // gcd(one, other), (total for _, total in wanted.values()), 1)
     exact = [weight * multiple // total for weight, total in wanted.values()]
-    return dict(zip(wanted, shares.shares(exact, max(NUMBERS_MAX, len(wanted))), strict=True))
+    return dict(zip(wanted, shares.shares(exact, NUMBERS_MAX), strict=True))
 
 
 def contents(farm: NodeFarm) -> Contents:
@@ -89,16 +83,6 @@ def contents(farm: NodeFarm) -> Contents:
 
 def _total(group: NodeGroup) -> int:
     return sum(each.backend.weight for each in group.endpoints if each.schedulable)
-
-
-def _deviation(served: list[NodeGroup], found: Mapping[str, int]) -> float:
-    """Return the largest difference between the share of a group and what it gets, of what all of these get."""
-    asked, numbers = sum(each.weight for each in served), sum(found.values())
-
-    def gets(group: NodeGroup) -> Iterator[int]:
-        return (found[each.backend.name] for each in group.endpoints if each.schedulable)
-
-    return max(abs(each.weight / asked - sum(gets(each)) / numbers) for each in served)
 
 
 def _number(spec: FarmSpec, family: str, modulus: int) -> str:

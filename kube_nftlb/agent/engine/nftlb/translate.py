@@ -51,7 +51,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     weights = {short_name(name): weight for name, weight in groups.weights(farm).items()}
     translated = objects.Farm(
         farm.name,
-        _options(spec, present),
+        _options(farm, present),
         {each.name: each for address in farm.addresses for each in (_address(farm, address),)},
         {
             short: objects.Backend(
@@ -105,12 +105,15 @@ def short_name(backend: str) -> str:
     return names.shorten(backend, names.NFTLB_OBJECT_NAME_MAX)
 
 
-def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
+def _options(farm: NodeFarm, present: objects.Farm | None) -> dict[str, str]:
+    spec = farm.spec
     had = present.options if present is not None else {}
     options = {**_wire_values(spec, had), "state": "up"}
     if had.get("queue", "-1") != "-1":
         # An earlier version's; the agent table has it now.
         options["queue"] = "-1"
+    if farm.groups and spec.scheduler == "rr":
+        options["scheduler"] = "weight"
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options

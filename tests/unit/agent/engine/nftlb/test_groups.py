@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.engine.nftlb.groups import NUMBERS_MAX, contents, unsupported, weights
+from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
@@ -53,14 +54,20 @@ def test_weights_of_pods_count_within_their_group() -> None:
     assert of_groups(wanted) == [[3, 1], [4]]
 
 
-def test_what_does_not_fit_exactly_is_rounded_and_refused_beyond_one_in_a_hundred() -> None:
-    close = grouped((997, 11), (3, 13), (1, 7))
-    assert sum(weights(close).values()) == NUMBERS_MAX
-    assert unsupported(close) is None
-    why = unsupported(grouped((1, 500), (99, 1)))
-    assert why is not None
-    assert f"more than {NUMBERS_MAX} numbers" in why
-    assert "use other weights, fewer backends, or the engine nftables" in why
+def test_what_does_not_fit_exactly_is_rounded_to_what_no_group_notices() -> None:
+    groups = ((1, 3000), (999_999, 1), (3, 11), (17, 13))
+    found = of_groups(grouped(*groups))
+    assert sum(map(sum, found)) == NUMBERS_MAX
+    total = sum(weight for weight, _ in groups)
+    for numbers, (weight, _) in zip(found, groups, strict=True):
+        assert abs(sum(numbers) / NUMBERS_MAX - weight / total) < 0.01
+
+
+def test_nftlb_chooses_at_random_where_it_would_stay_with_a_backend_for_long() -> None:
+    options = [translate(grouped((7, 1), (3, count)), None).options["scheduler"] for count in (1, 0)]
+    assert options == ["weight", "weight"], "a group that nobody serves changes nothing for others"
+    assert translate(grouped((7, 1), (3, 1), scheduler="hash"), None).options["scheduler"] == "hash"
+    assert translate(grouped((7, 1), (0, 1)), None).options.get("scheduler", "rr") == "rr"
 
 
 @pytest.mark.parametrize(
