@@ -21,6 +21,7 @@ _ALONE_S: Final = 4.5
 _NEXT_ALONE_S: Final = 1.0
 _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
+_LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
 class Wire(NamedTuple):
@@ -102,9 +103,15 @@ def decide(view: View) -> Act:
         return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
     if view.may_announce is not None:
         return Act(why_not=view.may_announce)
+    if view.leaving:
+        return Act(why_not=_LEAVING)
     if view.me not in view.candidates:
         return Act()
     return _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
+
+
+def _others(view: View) -> list[str]:
+    return [node for node in view.candidates if node != view.record.holder]
 
 
 def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
@@ -144,7 +151,8 @@ def _used(view: View) -> Act:
 
 def _seek(view: View, open_at: float) -> Act:
     """Take an address that nobody holds, or whose holder should no longer."""
-    due = open_at + view.candidates.index(view.me) * _NEXT_S
+    # One that leaves is out of the question, though all else speaks for it.
+    due = open_at + _others(view).index(view.me) * _NEXT_S
     if view.api_away_at is not None:
         return Act()
     if view.now < due:
@@ -156,7 +164,7 @@ def _seek(view: View, open_at: float) -> Act:
 
 def _stand_by(view: View) -> Act:
     """Watch the holder, and take its address if it falls silent."""
-    rank = [node for node in view.candidates if node != view.record.holder].index(view.me)
+    rank = _others(view).index(view.me)
     mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
     if rank >= _WATCHERS or not mac:
         return Act()

@@ -99,6 +99,18 @@ class Ownership:
         """Return the holder of each address that has one."""
         return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
 
+    @property
+    def holds(self) -> bool:
+        """Return whether this node holds any address."""
+        return any(known.record.holder == self._me for known in self._known.values())
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether this node answers for an address that another one may take."""
+        return any(
+            act.answer and set(self._addresses.get(ip, _GONE).candidates) - {self._me} for ip, act in self.acts.items()
+        )
+
     def facts(self, addresses: Mapping[str, Address]) -> None:
         """Take what is known of all addresses."""
         self._addresses = addresses

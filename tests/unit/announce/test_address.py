@@ -94,3 +94,16 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
 )
 def test_an_address_that_this_node_holds(differs: dict[str, Any], expected: Act) -> None:
     assert decide(view(**{"record": MINE, **differs})) == expected
+
+
+@pytest.mark.parametrize("record", [NOBODY, THEIRS, THEIRS._replace(leaving=True)])
+def test_a_node_whose_agent_ends_takes_nothing(record: Record) -> None:
+    found = decide(view(record=record, leaving=True, open_at=NOW, wire=FREE))
+    assert found.write is None
+    assert found.why_not is not None
+    assert found.why_not.reason is Reason.NODE_LEAVES
+
+
+def test_the_first_of_the_others_takes_an_address_whose_holder_leaves_at_once() -> None:
+    leaving = THEIRS._replace(leaving=True)
+    assert decide(view(record=leaving, candidates=(HOLDER, ME), open_at=NOW)).write is Write.CLAIM
