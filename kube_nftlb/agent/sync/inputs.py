@@ -14,6 +14,7 @@ from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
+from kube_nftlb.agent.sync.load_balancers import LoadBalancers
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress
@@ -55,6 +56,7 @@ class Inputs:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
+        self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
