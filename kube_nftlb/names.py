@@ -43,6 +43,9 @@ READINESS_GATE_ENABLED = "enabled"
 SERVICE_CONDITION = f"{GROUP}/Programmed"
 """The condition of a Service, where the administrator allows it."""
 
+ANNOTATION_NODE_DRAINS = f"{GROUP}/drains"
+"""On a Node, ``true``: other nodes take the load balancer addresses that it announces."""
+
 FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
 FIELD_MANAGER_AGENT = "kube-nftlb-agent"

@@ -293,6 +293,15 @@ class AgentSettings(CommonSettings):
     """CIDRs of the node addresses on which node ports listen; for a family without a CIDR, all addresses of that
     family. Default: the InternalIPs of the nodes (`primary`).
     """
+    address_pools: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESS_POOLS", "addressPools.enabled")] = False
+    """Give Services of type LoadBalancer addresses of NftlbAddressPools, and have nodes answer ARP and NDP for them.
+
+    The operator may then write the status of Services, and the agents Leases in the namespace of the release.
+    """
+    responder_socket: Annotated[Path, Allowed("a path"), Variable("KUBE_NFTLB_RESPONDER_SOCKET")] = Path(
+        "/run/kube-nftlb-responder/socket"
+    )
+    """Socket of the process that answers ARP and NDP for the addresses that this node announces."""
     conntrack: ConntrackSettings = ConntrackSettings()
     traffic: TrafficSettings | None = None
     """None if the metrics of farms are off."""

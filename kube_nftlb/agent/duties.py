@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics
+from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -61,6 +62,8 @@ class Agent(NamedTuple):
     """Duties that listen on ports of kube-proxy, which may need them first."""
     duties: Mapping[str, Duty]
     """All else but the reconciler's loop, which ends before them."""
+    announcing: Announcing | None
+    """None if no addresses are announced."""
 
 
 async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
@@ -84,8 +87,13 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.probe_address is not None:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
+    announcing = None
+    if settings.address_pools:
+        announcing = Announcing(
+            kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
+        )
     drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
-    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes)
+    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
     takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
@@ -103,6 +111,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "health-checks": health_checks.run,
         "events": events.run,
     }
+    if announcing is not None:
+        duties["announce"] = announcing.run
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
         duties["traffic"] = partial(traffic.run, series.add)
@@ -117,7 +127,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
     groups = stop_first, stop_after_handover, on_proxy_ports, duties
-    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups)
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups, announcing)
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -9,6 +9,7 @@ import structlog
 from pyroute2 import IPRoute
 
 from kube_nftlb import errors
+from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
 from kube_nftlb.agent.node.node_ips import watch_node_ips
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
@@ -36,13 +37,18 @@ class NodeWatch:
         own_node: OwnNode,
         settings: AgentSettings,
         count: Callable[[int], None] = lambda _: None,
+        announcing: Announcing | None = None,
     ) -> None:
-        """``count`` gets the number of nodes in the cluster whenever it may have changed."""
+        """``count`` gets the number of nodes in the cluster whenever it may have changed.
+
+        ``announcing``, if any, gets what decides which of them may announce addresses.
+        """
         self._kube = kube
         self._inputs = inputs
         self._settings = settings
         self._own_node = own_node
         self._count = count
+        self._announcing = announcing
         self._local_ips: tuple[str, ...] = ()
         self._service_cidrs: dict[str, tuple[str, ...]] | None = None
         own_node.subscribe(self._tell)
@@ -51,7 +57,7 @@ class NodeWatch:
         """Watch everything until cancelled."""
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node),
-            watch_node_ips(self._kube, self._set_nodes),
+            watch_node_ips(self._kube, self._set_nodes, self._announcing.set_nodes if self._announcing else None),
             self._watch_service_cidrs(),
             self._watch_addresses(),
         )
