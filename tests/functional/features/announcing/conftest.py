@@ -1,0 +1,22 @@
+"""The lab of the tests in this folder: three nodes that announce addresses on the client's own segment.
+
+The tests break nodes one after the other, and mend them.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import engine
+from tests.functional.cluster import running
+from tests.functional.conftest import Used
+from tests.functional.segment import POOL
+
+_ON = {"KUBE_NFTLB_ADDRESS_POOLS": "on"}
+
+
+@pytest.fixture(scope="package")
+def _lab() -> Iterator[Used]:
+    with running("announcing", nodes=3, settings={"operator": engine.OPERATOR, "agent": _ON}) as cluster:
+        cluster.apply(POOL)
+        yield Used(cluster, [])
