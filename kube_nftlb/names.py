@@ -43,6 +43,16 @@ READINESS_GATE_ENABLED = "enabled"
 SERVICE_CONDITION = f"{GROUP}/Programmed"
 """The condition of a Service, where the administrator allows it."""
 
+LOAD_BALANCER_CLASS = f"{GROUP}/nftlb"
+"""spec.loadBalancerClass of Services that get their addresses from NftlbAddressPools."""
+ADDRESS_CONDITION = f"{GROUP}/AddressAssigned"
+"""The condition of a Service that gets its addresses from them."""
+ANNOTATION_ADDRESSES = f"{ANNOTATION_PREFIX}addresses"
+ANNOTATION_ADDRESS_POOL = f"{ANNOTATION_PREFIX}address-pool"
+ANNOTATION_SHARING_KEY = f"{ANNOTATION_PREFIX}address-sharing-key"
+
+FIELD_MANAGER_ADDRESSES = "kube-nftlb-operator-addresses"
+
 ANNOTATION_NODE_DRAINS = f"{GROUP}/drains"
 """On a Node, ``true``: other nodes take the load balancer addresses that it announces."""
 

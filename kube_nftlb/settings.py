@@ -65,6 +65,12 @@ class CommonSettings(Settings):
     """Log format: `json` (one object per line) or `console` (for reading)."""
     namespace: Annotated[Text, Variable("KUBE_NFTLB_NAMESPACE")] = "kube-nftlb-system"
     """Namespace of the operator's Lease and the agents' DaemonSet."""
+    addresses: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESSES", "addresses.enabled")] = False
+    """Give Services of type LoadBalancer addresses from NftlbAddressPools, and have nodes answer ARP and NDP for them.
+
+    These are Services with the class `kube-nftlb.io/nftlb`. The operator may then write the status of Services, and read
+    pools and namespaces; the agents may read pools, and write the Leases of addresses.
+    """
     limits: NamespaceLimits = NamespaceLimits()
 
 
@@ -156,6 +162,10 @@ class OperatorSettings(CommonSettings):
 
     Otherwise nothing is written to Services.
     """
+    addresses_without_class: Annotated[
+        Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
+    ] = False
+    """Give addresses to Services without `spec.loadBalancerClass`, too. No other program must do so."""
     leader_election: Annotated[Switch, Variable("KUBE_NFTLB_LEADER_ELECTION")] = False
     """Whether only the replica that holds a Lease writes."""
 
@@ -292,11 +302,6 @@ class AgentSettings(CommonSettings):
     ] = None
     """CIDRs of the node addresses on which node ports listen; for a family without a CIDR, all addresses of that
     family. Default: the InternalIPs of the nodes (`primary`).
-    """
-    address_pools: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESS_POOLS", "addressPools.enabled")] = False
-    """Give Services of type LoadBalancer addresses of NftlbAddressPools, and have nodes answer ARP and NDP for them.
-
-    The operator may then write the status of Services, and the agents Leases in the namespace of the release.
     """
     responder_socket: Annotated[Path, Allowed("a path"), Variable("KUBE_NFTLB_RESPONDER_SOCKET")] = Path(
         "/run/kube-nftlb-responder/socket"

@@ -33,7 +33,7 @@ CNI_PLUGINS = "/usr/lib/cni"
 """Where Debian has the CNI plugins of CONTAINERS."""
 
 
-ADDRESS_POOLS = "KUBE_NFTLB_ADDRESS_POOLS"
+ADDRESSES = "KUBE_NFTLB_ADDRESSES"
 """The setting of agents by which they announce addresses, and have a responder."""
 _AGENT_GRACE_S = 100.0
 """It waits for the proxy that takes over from it."""
@@ -93,7 +93,7 @@ class Blueprint:
             return []
         operators = [self._operator(number) for number in range(1, self.operators + 1)]
         daemons = [self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes]
-        announcing = [node for node in self.nodes if self._settings(AGENT, node).get(ADDRESS_POOLS) == "on"]
+        announcing = [node for node in self.nodes if self._settings(AGENT, node).get(ADDRESSES) == "on"]
         return [*operators, *self._waiting([*daemons, *map(self._responder, announcing)])]
 
     def proxies(self) -> list[Component]:

@@ -31,11 +31,12 @@ _FILES = {OPERATOR_ACCOUNT: "operator", AGENT_ACCOUNT: "agent"}
 _MORE = {
     "KUBE_NFTLB_READINESS_GATE": "operator-readiness-gate",
     "KUBE_NFTLB_SERVICE_STATUS": "operator-service-status",
+    "KUBE_NFTLB_ADDRESSES": "operator-addresses",
 }
 """The operator's further rules, by the setting that needs them, as in the chart's template."""
-_OF_AGENTS = {"KUBE_NFTLB_ADDRESS_POOLS": "agent-address-pools"}
+_OF_AGENTS = {"KUBE_NFTLB_ADDRESSES": "agent-addresses"}
 """The same of the agents."""
-_IN_NAMESPACE = {"agent-address-pools": "agent-namespace-address-pools"}
+_IN_NAMESPACE = {"agent-addresses": "agent-namespace-addresses"}
 """Those that come with these in the namespace of kube-nftlb."""
 
 

@@ -88,7 +88,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
     announcing = None
-    if settings.address_pools:
+    if settings.addresses:
         announcing = Announcing(
             kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
         )

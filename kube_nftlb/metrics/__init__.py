@@ -33,6 +33,8 @@ from kube_nftlb.metrics.agent import (
 )
 from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES
 from kube_nftlb.metrics.operator import (
+    ADDRESSES,
+    ADDRESSES_WRITTEN,
     BACKENDS,
     FARM_STATUS_SECONDS,
     FARM_STATUSES_PER_SECOND,
@@ -54,6 +56,7 @@ from kube_nftlb.metrics.operator import (
     SERVICE_CHANGES_PENDING,
     SERVICE_STATUSES_WRITTEN,
     SERVICE_SYNC_SECONDS,
+    SERVICES_WITHOUT_ADDRESS,
     WATCH_RESTARTS,
 )
 from kube_nftlb.metrics.page import Page
@@ -71,6 +74,8 @@ from kube_nftlb.metrics.traffic import (
 )
 
 __all__ = [
+    "ADDRESSES",
+    "ADDRESSES_WRITTEN",
     "AFFINITY_CLIENTS",
     "AFFINITY_LIMIT",
     "API_REQUESTS",
@@ -122,6 +127,7 @@ __all__ = [
     "READINESS_GATE_SECONDS",
     "RELIST_REPAIRS",
     "SERIES",
+    "SERVICES_WITHOUT_ADDRESS",
     "SERVICE_CHANGES",
     "SERVICE_CHANGES_PENDING",
     "SERVICE_STATUSES_WRITTEN",

@@ -12,7 +12,7 @@ from tests.functional.cluster import running
 from tests.functional.conftest import Used
 from tests.functional.segment import POOL
 
-_ON = {"KUBE_NFTLB_ADDRESS_POOLS": "on"}
+_ON = {"KUBE_NFTLB_ADDRESSES": "on"}
 
 
 @pytest.fixture(scope="package")
