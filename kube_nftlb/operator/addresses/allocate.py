@@ -49,14 +49,7 @@ def allocate(request: Request, book: Book) -> Outcome:
     refusals: list[_Refusal] = []
     for family in request.families:
         has = _keeps(request, family, book)
-        asked = next((ip for ip in request.addresses if ip.family == family), None)
-        new: Ip | _Refusal | None = None
-        if request.problem:
-            new = _Refusal("NotAllowed", request.problem, asked=True)
-        elif asked is not None and asked != has:
-            new = _asked(request, asked, book, found)
-        elif has is None:
-            new = _any(request, family, book, found)
+        new = _new(request, family, has, book, found)
         if isinstance(new, Ip):
             found.append(new)
         elif new is not None:
@@ -68,6 +61,16 @@ def allocate(request: Request, book: Book) -> Outcome:
         found = []
     order = request.families.index
     return _outcome(request, tuple(sorted((*keeps, *found), key=lambda ip: order(ip.family))), refusals, book)
+
+
+def _new(request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip]) -> Ip | _Refusal | None:
+    """Return another address than a Service ``has``, or why it gets none that it asks for; None if it asks for none."""
+    asked = next((ip for ip in request.addresses if ip.family == family), None)
+    if request.problem:
+        return _Refusal("NotAllowed", request.problem, asked=True)
+    if asked is not None:
+        return _asked(request, asked, book, also) if asked != has else None
+    return _any(request, family, book, also) if has is None else None
 
 
 def _outcome(request: Request, addresses: tuple[Ip, ...], refusals: list[_Refusal], book: Book) -> Outcome:

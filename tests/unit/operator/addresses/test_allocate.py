@@ -18,8 +18,8 @@ from tests.builders.pools import raw_balanced, raw_pool
 Json = dict[str, Any]
 NOTHING = ClusterAddresses([], [])
 LATER = "2026-02-02T00:00:00Z"
-BOTH = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
-REQUIRED = {**BOTH, "ipFamilyPolicy": "RequireDualStack"}
+BOTH: Json = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
+REQUIRED: Json = {**BOTH, "ipFamilyPolicy": "RequireDualStack"}
 DUAL = ("192.0.2.1-192.0.2.3", "2001:db8::1-2001:db8::3")
 
 
@@ -74,8 +74,8 @@ def test_services_get_the_lowest_addresses_that_are_free() -> None:
     assert texts(world.again(raw_balanced("d"))) == "192.0.2.2"
 
 
-PORT_81 = {"ports": [{"port": 81, "protocol": "TCP"}]}
-UDP = {"ports": [{"port": 80, "protocol": "UDP"}]}
+PORT_81: Json = {"ports": [{"port": 81, "protocol": "TCP"}]}
+UDP: Json = {"ports": [{"port": 80, "protocol": "UDP"}]}
 KEY = {"address-sharing-key": "one"}
 ALSO = {"addresses": "192.0.2.1", **KEY}
 LOCAL = {"externalTrafficPolicy": "Local"}
@@ -240,7 +240,7 @@ def test_an_address_stays_whatever_becomes_of_its_pool(pools: list[Json]) -> Non
 @pytest.mark.parametrize("without_class", [False, True])
 def test_an_address_of_a_pool_that_another_program_gave_is_adopted(without_class: bool) -> None:
     world = World(without_class=without_class)
-    chosen = {"loadBalancerClass": None} if without_class else {}
+    chosen: Json = {"loadBalancerClass": None} if without_class else {}
     assert world.gets(raw_balanced("web", "192.0.2.3", **chosen)) == "192.0.2.3"
 
 
