@@ -68,8 +68,8 @@ class CommonSettings(Settings):
     addresses: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESSES", "addresses.enabled")] = False
     """Give Services of type LoadBalancer addresses from NftlbAddressPools, and have nodes answer ARP and NDP for them.
 
-    These are Services with the class `kube-nftlb.io/nftlb`. The operator may then write the status of Services, and read
-    pools and namespaces; the agents may read pools, and write the Leases of addresses.
+    These are Services with the class `kube-nftlb.io/nftlb`. The operator may then write the status of Services, and
+    read pools and namespaces; the agents may read pools, and write the Leases of addresses.
     """
     limits: NamespaceLimits = NamespaceLimits()
 

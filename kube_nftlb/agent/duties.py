@@ -92,6 +92,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         announcing = Announcing(
             kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
         )
+        reporter.addresses = lambda: announcing.summary
     drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
     node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)

@@ -18,7 +18,6 @@ POOL: dict[str, Any] = {
     "metadata": {"name": "segment"},
     "spec": {"ranges": ["172.31.0.100-172.31.0.199", "fd00:31::100/120"]},
 }
-STATUS = "status"
 
 
 def announce(cluster: Cluster, name: str, namespace: str, *ips: str, **spec: Any) -> None:

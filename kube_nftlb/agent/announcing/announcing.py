@@ -13,6 +13,7 @@ from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
+from kube_nftlb.agent.announcing.summary import summary
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.load_balancers import wanted
@@ -22,6 +23,7 @@ from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import NodeAddresses
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
@@ -42,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class Announcing:
-    """The addresses of this node. ``on_change`` is called when ``acts`` may have changed."""
+    """The addresses of this node. ``on_change`` is called when the ``summary`` may have changed."""
 
     def __init__(
         self, kube: Kube, me: str, namespace: str, responder: Path, inputs: Inputs, on_change: Callable[[], None]
@@ -60,9 +62,9 @@ class Announcing:
         inputs.load_balancers.on_change = self._changed.set
 
     @property
-    def acts(self) -> Mapping[str, Act]:
-        """Return what this node does about each address, and why it does not announce it."""
-        return self._announcer.acts
+    def summary(self) -> NodeAddresses:
+        """Return what the node's status tells of its addresses."""
+        return summary(self._announcer.acts, pending=bool(self._inputs.progress.pending))
 
     def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
         """Take all Nodes, and their addresses."""

@@ -15,6 +15,7 @@ class Reason(StrEnum):
     NO_LINK = "NoLink"
     NOT_PROGRAMMED = "NotProgrammed"
     NO_ENDPOINT = "NoEndpoint"
+    ADDRESS_IN_USE = "AddressInUse"
 
 
 class Blocker(NamedTuple):

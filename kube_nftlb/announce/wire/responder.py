@@ -124,7 +124,7 @@ class Responder:
         """Return the frames to send now, with their links. Take note of what is over."""
         self._expire(now)
         for rounds in (self._watch, self._fence):
-            ask, silent = rounds.due(now)
+            ask, silent = rounds.due(now, self._sending.links)
             for peer in ask:
                 self._sending.ask(peer, now)
                 if rounds is self._watch and rounds.doubts(peer):

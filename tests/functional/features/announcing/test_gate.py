@@ -88,7 +88,11 @@ def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(cluster
             holders.append(holder(cluster, ip, other_than=holders[-1]))
             cluster.rolled_out("web", 1, namespace)
     print(f"{met['attempts']} connections, {MOVES} moves {holders}, longest gap {met['longest_gap_ms']} ms")
-    assert met["failed"] == {}
+    failed = met["failed"]
+    assert failed.pop("reset", 0) <= 2 * MOVES, (
+        "those of the two threads that are open at a hand-over, which no other node knows"
+    )
+    assert failed == {}
     assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
 
 
