@@ -1,6 +1,7 @@
 """The duties of an agent, each a task of its own, and the parts that they share."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -79,7 +80,14 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
-    page = metrics.Page("agent", Gauges(reconciler, settings.sysctl_dir).refresh)
+    announcing = None
+    if settings.addresses:
+        announcing = Announcing(
+            kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
+        )
+        reporter.addresses = lambda: announcing.summary
+    gauges = Gauges(reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+    page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
     )
@@ -87,12 +95,6 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.probe_address is not None:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
-    announcing = None
-    if settings.addresses:
-        announcing = Announcing(
-            kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
-        )
-        reporter.addresses = lambda: announcing.summary
     drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
     node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
-from kube_nftlb.agent.announcing.summary import summary
+from kube_nftlb.agent.announcing.summary import counts, summary
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.load_balancers import wanted
@@ -65,6 +66,10 @@ class Announcing:
     def summary(self) -> NodeAddresses:
         """Return what the node's status tells of its addresses."""
         return summary(self._announcer.acts, pending=bool(self._inputs.progress.pending))
+
+    def counts(self) -> Counter[str]:
+        """Return the number of addresses in each AddressState."""
+        return counts(self._announcer.acts)
 
     def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
         """Take all Nodes, and their addresses."""

@@ -1,8 +1,8 @@
 """What the status of a node tells of the addresses that it announces, and of those that it does not. Pure: no I/O."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Reason
@@ -15,6 +15,20 @@ from kube_nftlb.api.node import (
 )
 
 _MESSAGE_MAX: Final = 512
+
+
+AddressState = Literal["announced", "standby", "blocked"]
+
+
+def counts(acts: Mapping[str, Act]) -> Counter[str]:
+    """Return the number of addresses in each AddressState."""
+    return Counter(_state(act) for act in acts.values())
+
+
+def _state(act: Act) -> AddressState:
+    if act.answer:
+        return "announced"
+    return "blocked" if any(_why_not(act)) else "standby"
 
 
 def summary(acts: Mapping[str, Act], *, pending: bool) -> NodeAddresses:
