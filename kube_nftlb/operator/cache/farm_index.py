@@ -18,6 +18,7 @@ class FarmIndex:
         """The number of farms that refer to each policy."""
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
         self._listing: Multimap[ServiceKey, FarmKey] = Multimap()
+        self._balanced: Multimap[str, FarmKey] = Multimap()
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
 
     def move(self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None) -> None:
@@ -30,6 +31,8 @@ class FarmIndex:
         for record, join in ((before, False), (after, True)):
             if record is not None and record.reference is not None:
                 (self._referring.add if join else self._referring.discard)(record.reference.service, key)
+            for ip in record.balanced if record is not None else ():
+                (self._balanced.add if join else self._balanced.discard)(ip, key)
             if (service := made_from(record)) is not None:
                 (self._farms_of.add if join else self._farms_of.discard)(service, key)
                 if record is not None and record.reference is not None and record.reference.backends_from.gated_ips:
@@ -46,6 +49,10 @@ class FarmIndex:
     def referring(self, service: ServiceKey) -> Set[FarmKey]:
         """Return the farms that refer to the endpoints of a Service."""
         return self._referring.get(service)
+
+    def with_address(self, ip: str) -> Set[FarmKey]:
+        """Return the farms that have a load balancer address."""
+        return self._balanced.get(ip)
 
     def listing(self) -> Collection[ServiceKey]:
         """Return the Services with farms that list IPs of gated Pods."""
