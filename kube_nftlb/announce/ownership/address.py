@@ -172,9 +172,9 @@ def _stand_by(view: View) -> Act:
         return Act(watch=mac)
     away = view.api_away_at is not None
     due = silent_at + (_ALONE_S + rank * _NEXT_ALONE_S if away else rank * _NEXT_SILENT_S)
-    if view.wire.silent_alone:
-        # A node that is cut off from its segment, and not from the API server, would take the address in vain.
-        due = max(due, view.superseded_until)
+    # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
+    # cut off from it, and would take the address in vain.
+    due = max(due, view.superseded_until)
     if view.now < due:
         return Act(watch=mac, again=due)
     return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)

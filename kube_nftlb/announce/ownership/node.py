@@ -70,7 +70,7 @@ class _Known:
     alone: bool = False
     fence: tuple[str, float] = ("", 0.0)
     """Who had the address before, and until when to ask there."""
-    superseded_s: float = _SUPERSEDED_FIRST_S / 2
+    superseded_s: float = _SUPERSEDED_FIRST_S
     superseded_until: float = 0.0
     """Until when not to take the address back without having heard anybody, and for how long that was."""
     asked: Write | None = None
@@ -127,14 +127,20 @@ class Ownership:
             self._macs.add(record.mac)
         if record.holder == before.holder:
             return
-        if before.holder == self._me and record.holder and not before.leaving:
-            known.superseded_s = min(_SUPERSEDED_MAX_S, 2 * known.superseded_s)
+        if before.holder == self._me and record.holder and not before.leaving and self._answers_rightly(ip):
+            again = now < known.superseded_until + known.superseded_s
+            known.superseded_s = min(_SUPERSEDED_MAX_S, 2 * known.superseded_s) if again else _SUPERSEDED_FIRST_S
             known.superseded_until = now + known.superseded_s
         known.alone, known.open_at = False, None
         mine = record.holder == self._me
         # Whoever claims an address has found it free, or takes it from its holder.
         known.wire = Wire(free=mine and (asked is Write.CLAIM or self._holds))
         known.fence = (before.mac, now + _FENCE_S) if mine else ("", 0.0)
+
+    def _answers_rightly(self, ip: str) -> bool:
+        """Return whether, as far as this node knows, no other one need take an address from it."""
+        act, address = self.acts.get(ip), self._addresses.get(ip, _GONE)
+        return act is not None and act.answer and self._me in address.candidates
 
     def failed(self, ip: str) -> None:
         """Take note that a write was refused, or not answered: the next decision is by what is seen then."""

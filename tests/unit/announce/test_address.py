@@ -57,7 +57,7 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
         ({"wire": SILENT, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.2)),
         ({"wire": SILENT, "api_away_at": NOW - 9}, Act(watch=MAC, again=NOW + 4.5)),
         ({"wire": SILENT, "api_away_at": NOW - 9, "now": NOW + 4.5}, Act(answer=True, alone=True)),
-        ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
         ({"wire": CUT_OFF}, Act(watch=MAC, write=Write.CLAIM)),
         ({"wire": CUT_OFF, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
         ({"alone": True, "api_away_at": NOW - 9}, Act(answer=True, alone=True)),
