@@ -239,4 +239,4 @@ def _after(event: Yielded | Probed | Silent | Heard, wire: Wire, now: float) -> 
     if event.mac:
         return wire._replace(free=False, other=event.mac, other_at=now)
     # Free, if a probe found it so; else the link was away, and a probe must find out.
-    return wire._replace(free=isinstance(event, Probed), other="")
+    return wire._replace(free=isinstance(event, Probed), free_at=now, other="")

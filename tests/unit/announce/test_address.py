@@ -11,9 +11,11 @@ from kube_nftlb.announce.ownership.records import NOBODY, Record
 ME, HOLDER = "me", "holder"
 MAC, FOREIGN = "02:00:00:00:00:01", "02:00:00:00:00:ee"
 MINE, THEIRS = Record("1", ME, "02:00:00:00:00:02"), Record("1", HOLDER, MAC)
+EXCLUDED = Blocker(Reason.NODE_EXCLUDED, "")
 LATE, GONE = Blocker(Reason.NOT_PROGRAMMED, ""), Blocker(Reason.NO_FARM, "")
 NOW = 100.0
-FREE = Wire(free=True)
+FREE = Wire(free=True, free_at=NOW - 1)
+LONG_AGO = Wire(free=True, free_at=NOW - 20)
 SILENT = Wire(silent_at=NOW)
 CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
 ASIDE = Wire(other=MAC, other_at=NOW - 1)
@@ -34,6 +36,11 @@ def view(**differs: Any) -> View:
         ({}, Act(probe=True)),
         ({"wire": FREE}, Act(write=Write.CLAIM)),
         ({"wire": FREE, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"wire": LONG_AGO}, Act(probe=True)),
+        ({"wire": LONG_AGO, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"may_announce": LATE}, Act(probe=True, why_not=LATE)),
+        ({"may_announce": LATE, "candidates": (HOLDER, ME)}, Act(why_not=LATE)),
+        ({"may_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
         ({"wire": FREE, "candidates": (HOLDER,)}, Act()),
         ({"wire": FREE, "candidates": (HOLDER, ME)}, Act(again=NOW + 0.5)),
         ({"wire": FREE, "candidates": (HOLDER, ME), "open_at": NOW - 0.5}, Act(write=Write.CLAIM)),
