@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -51,7 +51,7 @@ def restarted(cluster: Cluster, node: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("take_out", [drained, tainted, excluded, restarted])
 def test_addresses_leave_first(
-    cluster: Cluster, namespace: str, take_out: "contextlib._GeneratorContextManager[None]"
+    cluster: Cluster, namespace: str, take_out: Callable[[Cluster, str], contextlib.AbstractContextManager[None]]
 ) -> None:
     cluster.serve("web", 4, namespace)
     announce(cluster, "web", namespace, IP)
