@@ -133,7 +133,8 @@ def _missing(measured: Sequence[Record], scenario: str) -> list[str]:
 def write(run: Path, docs: Path) -> None:
     """Write the page and the charts for the folder of a run, and what other documents say of it, if they are there."""
     measured, runs = records.read(run), machine.read(run)
-    versions = sorted({run["versions"]["kube-proxy"] for run in runs if "scale" in run["scenarios"]})
+    # A machine without a kube-proxy has no version of it.
+    versions = sorted({run["versions"].get("kube-proxy", "") for run in runs if "scale" in run["scenarios"]} - {""})
     shown = charts.draw(series.grouped(measured), docs / "performance", ", ".join(versions))
     (docs / _PAGE).write_text(page(measured, runs, shown), encoding="utf-8")
     for name, document in excerpts.DOCUMENTS.items():

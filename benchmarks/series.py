@@ -1,8 +1,7 @@
 """Group records by scenario, metric and point, and name their parts. Computation only."""
 
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.records import REPEATS, Parameter, Record
 
@@ -58,15 +57,6 @@ def number(value: float) -> str:
 def text_of(point: Point) -> str:
     """Format a point for display."""
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
-
-
-def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
-    """Return the subjects of the selected scenarios and metrics, in the order of their first records."""
-    found: dict[str, None] = defaultdict()
-    for (scenario, metric, _), subjects in groups.items():
-        if keep(scenario, metric):
-            found.update(dict.fromkeys(subjects))
-    return list(found)
 
 
 def rule_counts(groups: Groups, subject: str) -> list[tuple[int, float]]:

@@ -1,15 +1,19 @@
-"""Lints of our own, which ``make lint`` runs: purity, and words that the glossary has better ones for.
+"""Lints of our own, which ``make lint`` runs: purity, words that the glossary has better ones for, sizes of packages.
 
 Purity: a module that says in its docstring that it is pure, or stands in a package that says so, imports nothing that
 the contract "Decisions are pure" of pyproject.toml forbids, and is not exempt from it there.
 
 Words: ``docs/banned-words.toml`` lists names that the programs and these tools must not have.
+
+Sizes: ``tools/package-lines.toml`` has the lines that each package of ``kube_nftlb`` may have; more take a line in
+``CHANGELOG.md`` that says what for.
 """
 
 import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -95,13 +99,38 @@ def _names(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.name, node.lineno
 
 
+def too_large(programs: Path, allowed: dict[str, dict[str, int]], changelog: str) -> Iterator[str]:
+    """Yield a message for each package in the folder ``programs`` that has more lines than it may have.
+
+    ``allowed`` has for each package the lines that it had at first, as ``lines``, and those by which it may grow, under
+    words that the changelog has.
+    """
+    lines = Counter[str]()
+    for path in programs.rglob("*.py"):
+        package = "modules" if path.parent == programs else path.relative_to(programs).parts[0]
+        lines[package] += len(path.read_text().splitlines())
+    for package, number in sorted(lines.items()):
+        grown = allowed.get(package, {"lines": 0})
+        if number > (most := sum(grown.values())):
+            yield f"{programs.name}/{package} has {number} lines, {most} are allowed: see tools/package-lines.toml"
+        for words in sorted(grown.keys() - {"lines"}):
+            if words not in changelog:
+                yield f"tools/package-lines.toml: {package} grew for {words!r}, which CHANGELOG.md does not have"
+
+
 def main() -> int:
     """Lint the checkout. Return the exit status: 1 if anything is wrong."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     contract = next(each for each in contracts if each["name"].startswith(_CONTRACT))
     words = tomllib.loads((ROOT / "docs/banned-words.toml").read_text())
     programs, others = modules(ROOT, "kube_nftlb", "tools"), modules(ROOT, "lab", "benchmarks")
-    messages = [*impure([*programs, *others], contract), *banned(programs, words)]
+    sizes = tomllib.loads((ROOT / "tools/package-lines.toml").read_text())
+    changelog = " ".join((ROOT / "CHANGELOG.md").read_text().split())
+    messages = [
+        *impure([*programs, *others], contract),
+        *banned(programs, words),
+        *too_large(ROOT / "kube_nftlb", sizes, changelog),
+    ]
     for message in messages:
         print(message, file=sys.stderr)
     return int(bool(messages))

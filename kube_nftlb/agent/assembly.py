@@ -19,7 +19,7 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.base import nftlb_port
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.netfilter.challenge import Challenger

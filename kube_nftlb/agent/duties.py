@@ -17,7 +17,7 @@ from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
-from kube_nftlb.agent.kube_proxy.takeover import Takeover
+from kube_nftlb.agent.kube_proxy.takeover import Takeover, unserved_by
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
@@ -27,8 +27,7 @@ from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.agent.traffic import process as traffic
-from kube_nftlb.agent.traffic.series import TrafficSeries
+from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -86,7 +85,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
             kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
         )
         reporter.addresses = lambda: announcing.summary
-    gauges = Gauges(reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+    gauges = Gauges(inputs, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
     page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
@@ -118,7 +117,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         duties["announce"] = announcing.run
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
-        duties["traffic"] = partial(traffic.run, series.add)
+        duties["traffic"] = partial(count_traffic, series.add)
     on_proxy_ports: dict[str, Duty] = {
         "health": partial(serve_when_free, health.answer, settings.health_address),
     }
@@ -154,7 +153,7 @@ def _takeover(
         MonotonicClock(),
         ports=held_by_others,
         legacy_nat=has_legacy_nat,
-        unserved=inputs.unserved,
+        unserved=partial(unserved_by, inputs),
         cleanup=cleanup,
         on_change=reporter.changed,
         on_removed=tell,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from kube_nftlb.api import rules
-from kube_nftlb.api.base import Condition, Family, ForeignModel, Metadata, Model
+from kube_nftlb.api.base import Condition, Family, Model
 
 CIDRS_MAX = 16384
 
@@ -97,11 +97,3 @@ class PolicyStatus(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-
-
-class Policy(ForeignModel):
-    """An NftlbPolicy object."""
-
-    metadata: Metadata
-    spec: PolicySpec
-    status: PolicyStatus = PolicyStatus()

@@ -1,9 +1,10 @@
-"""The command ``kube-nftlb``, also as ``kubectl nftlb``: which commands it shows, and how errors end it."""
+"""The command ``kube-nftlb``, also as ``kubectl nftlb``: its commands, how their words are read, how errors end it."""
 
 import os
+import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import typer
@@ -11,7 +12,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
-from kube_nftlb.commands.words import command_first
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -22,6 +22,11 @@ OF_USERS: Final = frozenset(
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
+_WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
+_WITHOUT: Final = ("--all-namespaces", "-A")
+_SHORT: Final = ("-n", "-o")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def _without_bool(params: list[Any]) -> list[Any]:
@@ -104,3 +109,34 @@ class Commands(TyperGroup):
 def _is_of_click(error: Exception) -> bool:
     """Return True for what the command line's parser raises and prints by itself."""
     return hasattr(error, "show") and hasattr(error, "exit_code")
+
+
+def command_first(words: Sequence[str]) -> list[str]:
+    """Return a command line with the options that are before the command behind it, as kubectl takes both.
+
+    >>> command_first(["--context", "far", "get", "web"])
+    ['get', '--context', 'far', 'web']
+    """
+    number = 0
+    while number < len(words):
+        name, equals, _ = words[number].partition("=")
+        if name in _WITHOUT or (name.startswith(_SHORT) and len(name) > 2 and not name.startswith("--")):
+            number += 1
+        elif name in _WITH_VALUE:
+            number += 1 if equals else 2
+        else:
+            break
+    return [*words[number : number + 1], *words[:number], *words[number + 1 :]]
+
+
+def duration(text: str | float) -> float:
+    """Return a duration in seconds: ``60s``, ``1m30s``, ``500ms``, ``2h``, or plain seconds, such as ``60``.
+
+    Raises typer.BadParameter for anything else.
+    """
+    words = str(text)
+    if re.fullmatch(r"\d+(\.\d+)?", words):
+        return float(words)
+    if not re.fullmatch(f"(?:{_PART.pattern})+", words):
+        raise typer.BadParameter(f"{words!r} is not a duration, such as 60s, 2m, 1m30s or 60 (seconds)")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(words))

@@ -16,8 +16,8 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.manifests import Manifests
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache

@@ -6,7 +6,7 @@ with ``kube_nftlb.api``.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import kubeconfig as kubeconfigs
-from kube_nftlb.kube import protobuf, responses, unreachable
+from kube_nftlb.kube import protobuf, responses
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
@@ -208,7 +208,7 @@ class Kube:
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             # A ValueError is a truncated event.
-            why = unreachable.reason(error)
+            why = responses.why_unreachable(error)
             raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {why}") from error
         finally:
             response.close()
@@ -289,12 +289,11 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
         content_type: str = _JSON,
-        accept: str = _JSON,
         timeout_s: float = 30,
     ) -> JsonObject:
         """Send a request and return the JSON answer. Raises KubeError or a subclass, or KubeUnreachableError."""
         response = await self._send(
-            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
+            method, path, query=query, body=body, content_type=content_type, timeout_s=timeout_s
         )
         return _decoded(_ANSWERS, await responses.read(response))
 
@@ -328,20 +327,10 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             metrics.API_REQUESTS.labels(method, "error").inc()
             where = f"{method} {configuration.host}{path}"
-            raise errors.KubeUnreachableError(f"{where}: {unreachable.reason(error)}") from error
+            raise errors.KubeUnreachableError(f"{where}: {responses.why_unreachable(error)}") from error
         raw: aiohttp.ClientResponse = response.response
         metrics.API_REQUESTS.labels(method, str(raw.status)).inc()
         return raw
-
-
-async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int = 50, delay_s: float = 0.2) -> _T:
-    """Repeat a call while the API server is unreachable, such as during its start; raise the last error."""
-    for _ in range(attempts - 1):
-        try:
-            return await call()
-        except errors.KubeUnreachableError:
-            await asyncio.sleep(delay_s)
-    return await call()
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:

@@ -5,10 +5,12 @@ An object with ever new findings gets 25 Events, then one every five minutes, as
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import structlog
 
@@ -16,9 +18,52 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.event_limits import Finding, Limiter, Memory
-from kube_nftlb.kube.event_queue import EventQueue
 from kube_nftlb.kube.resources import EVENTS, JsonObject, Resource
+from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.reasons import EventReason
+
+S = TypeVar("S", bound=Hashable)
+E = TypeVar("E")
+
+
+class EventQueue(Generic[S, E]):
+    """Events in the order of each object; objects take turns, and so do namespaces.
+
+    No more than ``limit`` Events of a namespace wait.
+    """
+
+    def __init__(self, namespace: Callable[[S], str], limit: int) -> None:
+        self._namespace = namespace
+        self._limit = limit
+        self._objects: WorkQueue[S] = WorkQueue(time.monotonic, group=namespace)
+        self._events: dict[S, deque[E]] = {}
+        self._waiting: Counter[str] = Counter()
+
+    def has_room(self, subject: S) -> bool:
+        """Return True if one more Event about an object may wait."""
+        return self._waiting[self._namespace(subject)] < self._limit
+
+    def add(self, subject: S, event: E) -> None:
+        """Queue an Event about an object."""
+        self._events.setdefault(subject, deque()).append(event)
+        self._waiting[self._namespace(subject)] += 1
+        self._objects.add(subject)
+
+    async def take(self) -> E:
+        """Wait for the next Event and remove it."""
+        subject = await self._objects.get()
+        events, namespace = self._events[subject], self._namespace(subject)
+        event = events.popleft()
+        self._waiting[namespace] -= 1
+        if not self._waiting[namespace]:
+            del self._waiting[namespace]
+        self._objects.done(subject)
+        if events:
+            self._objects.add(subject)
+        else:
+            del self._events[subject]
+        return event
+
 
 _WAITING_MAX = 20_000
 """Of a namespace: two for each of the farms that it may have by default."""
@@ -89,12 +134,10 @@ class Events:
         self,
         kube: Kube,
         source: Source,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         exists: Callable[[Part], bool] = lambda _: True,
     ) -> None:
         self._kube = kube
         self._source = source
-        self._now = now
         self._memory: Memory[Part] = Memory(exists)
         self._limiter = Limiter()
         self._waiting: EventQueue[Subject, _Waiting] = EventQueue(_event_namespace, _WAITING_MAX)
@@ -135,7 +178,7 @@ class Events:
             waiting = await self._waiting.take()
             draft = waiting.draft
             try:
-                body = event(draft, self._source, self._now())
+                body = event(draft, self._source, datetime.now(UTC))
                 await self._kube.create(EVENTS, body, _event_namespace(draft.subject))
                 metrics.EVENTS.labels(draft.reason).inc()
             except errors.KubeNftlbError as error:

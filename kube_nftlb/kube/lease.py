@@ -33,7 +33,7 @@ def new_identity() -> str:
 
 
 class Lease:
-    """One replica in the election. ``clock`` returns monotonic seconds, ``now`` the date."""
+    """One replica in the election. ``clock`` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -42,7 +42,6 @@ class Lease:
         name: str,
         clock: Callable[[], float],
         identity: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.leading = asyncio.Event()
         """Set while this replica is the leader."""
@@ -51,7 +50,6 @@ class Lease:
         self._name = name
         self._clock = clock
         self._me = identity
-        self._now = now
         self._seen = Seen(NO_LEASE, clock())
         self._known = False
         self._news = asyncio.Event()
@@ -77,7 +75,7 @@ class Lease:
             return
         with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
-                await self._write(leader_election.released(self._seen.record, self._now()))
+                await self._write(leader_election.released(self._seen.record, datetime.now(UTC)))
                 _log.info("lease released", identity=self._me)
 
     async def _acquire(self) -> None:
@@ -87,7 +85,7 @@ class Lease:
             if self._known and patience_s <= 0:
                 try:
                     async with asyncio.timeout(_ATTEMPT_S):
-                        await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
+                        await self._write(leader_election.acquisition(self._seen.record, datetime.now(UTC), self._me))
                 except errors.ConflictError:
                     # Another replica was faster; the watch will deliver its record.
                     patience_s = RETRY_S
@@ -122,7 +120,7 @@ class Lease:
 
     async def _renew(self) -> None:
         try:
-            await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
+            await self._write(leader_election.acquisition(self._seen.record, datetime.now(UTC), self._me))
         except (errors.ConflictError, errors.NotFoundError):
             # Changed or deleted by someone else: its current state decides.
             try:
@@ -132,7 +130,7 @@ class Lease:
             else:
                 self._see(leader_election.parse(raw))
             if self._seen.record.holder == self._me:
-                await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
+                await self._write(leader_election.acquisition(self._seen.record, datetime.now(UTC), self._me))
 
     async def _write(self, spec: JsonObject) -> None:
         version = self._seen.record.version

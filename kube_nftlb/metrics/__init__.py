@@ -8,11 +8,17 @@ docs/metrics.md is generated from the declarations.
 from kube_nftlb.metrics.agent import (
     AFFINITY_CLIENTS,
     AFFINITY_LIMIT,
+    BACKEND_BYTES,
+    BACKEND_CONNECTIONS,
+    BACKEND_OPEN_CONNECTIONS,
     CONNTRACK_ENTRIES,
     CONNTRACK_LIMIT,
     DRIFT_REPAIRED,
     ENDPOINT_SLICE_CHANGES,
     ENDPOINT_SLICE_CHANGES_PENDING,
+    FARM_BYTES,
+    FARM_CONNECTIONS,
+    FARM_OPEN_CONNECTIONS,
     FARMS_FAILED,
     FARMS_WITHOUT_LOCAL_BACKENDS,
     KERNEL_COMPARISONS,
@@ -31,8 +37,11 @@ from kube_nftlb.metrics.agent import (
     PROGRAMMING_SECONDS,
     STALE_CONNECTIONS_REMOVED,
     SYNC_SECONDS,
+    TRAFFIC_EVENTS_LOST,
+    TRAFFIC_FARMS,
+    TRAFFIC_READING_SECONDS,
 )
-from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES
+from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES, Page
 from kube_nftlb.metrics.operator import (
     ADDRESSES,
     ADDRESSES_WRITTEN,
@@ -60,19 +69,7 @@ from kube_nftlb.metrics.operator import (
     SERVICES_WITHOUT_ADDRESS,
     WATCH_RESTARTS,
 )
-from kube_nftlb.metrics.page import Page
 from kube_nftlb.metrics.registry import PROGRAMS, SERIES, Program, Series, Values, set_states
-from kube_nftlb.metrics.traffic import (
-    BACKEND_BYTES,
-    BACKEND_CONNECTIONS,
-    BACKEND_OPEN_CONNECTIONS,
-    FARM_BYTES,
-    FARM_CONNECTIONS,
-    FARM_OPEN_CONNECTIONS,
-    TRAFFIC_EVENTS_LOST,
-    TRAFFIC_FARMS,
-    TRAFFIC_READING_SECONDS,
-)
 
 __all__ = [
     "ADDRESSES",

@@ -32,11 +32,7 @@ class TableReader(ContentsReader, Protocol):
         """Return the number of the last nftables transaction in this network namespace, whoever made it."""
 
 
-async def confirmed(
-    reader: TableReader,
-    compare: Callable[[], Awaitable[str | None]],
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> str | None:
+async def confirmed(reader: TableReader, compare: Callable[[], Awaitable[str | None]]) -> str | None:
     """Return how the kernel deviates, or None. Compares again if there was a transaction meanwhile.
 
     A ruleset read while somebody changes nftables is incomplete, and proves nothing.
@@ -46,7 +42,7 @@ async def confirmed(
         drift = await compare()
         if drift is None or await reader.generation() == before:
             break
-        await sleep(_RETRY_S)
+        await asyncio.sleep(_RETRY_S)
     metrics.KERNEL_COMPARISONS.labels("different" if drift else "same").inc()
     return drift
 

@@ -4,7 +4,7 @@ Every value is a string on the wire, ``name`` comes first in each object, and on
 listeners: the farm's own virtual-addr, virtual-ports, family and protocol would create an unwanted address.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -42,14 +42,6 @@ class BoundPort(NamedTuple):
     ip: str
     protocol: str
     port: int
-
-
-def clash(some: Collection[BoundPort], others: Collection[BoundPort]) -> bool:
-    """Return True if two farms cannot have these at the same time."""
-    if not set(some).isdisjoint(others):
-        return True
-    whole, whole_others = ({port.ip for port in ports if port.protocol == "all"} for ports in (some, others))
-    return any(port.ip in whole for port in others) or any(port.ip in whole_others for port in some)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import structlog
 from kube_nftlb import logs, metrics
 from kube_nftlb.kube.lease import new_identity
 from kube_nftlb.kube.resources import POLICIES, SERVICES
-from kube_nftlb.operator import kopf_connection, kopf_settings
+from kube_nftlb.operator import kopf_settings
 from kube_nftlb.operator.lifecycle import Operator
 from kube_nftlb.settings import OperatorSettings
 
@@ -61,7 +61,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 @kopf.on.login()
 async def login(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
     """Connect to the API server."""
-    return await kopf_connection.login(_operator(memo).servers)
+    return await kopf_settings.login(_operator(memo).servers)
 
 
 @kopf.on.event(SERVICES.group, SERVICES.version, SERVICES.plural)
@@ -90,7 +90,7 @@ async def stop(memo: kopf.Memo, **_: Any) -> None:
     """Stop writing, then let another replica lead, then end."""
     with _failing(memo):
         await _operator(memo).stop()
-    await kopf_connection.end_watches()
+    await kopf_settings.end_watches()
 
 
 def _operator(memo: kopf.Memo) -> Operator:

@@ -93,7 +93,8 @@ class Parts:
         self._pool_statuses: PoolStatuses | None = None
         self._address_informer: AddressInformer | None = None
         if (book := self.cache.addresses) is not None and self.writer.pools is not None:
-            self._addresses = AddressAssigner(kube, self.writer, book, self._events, clock, self.mark)
+            reconcile = self.reconciler.services.queue.add
+            self._addresses = AddressAssigner(kube, self.writer, book, self._events, clock, self.mark, reconcile)
             self._pool_statuses = PoolStatuses(kube, book)
             self._address_informer = AddressInformer(kube, self.writer.pools, book, self.mark)
         self._readiness_gates: ReadinessGateController | None = None
@@ -160,10 +161,9 @@ class Parts:
         """Queue what a change has made out of date."""
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self.active.is_set():
-            self.reconciler.mark(affected)
+            held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()
+            self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)
-            if self._addresses is not None:
-                self._addresses.mark(affected.services)
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
         else:

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from kube_nftlb import errors
-from kube_nftlb.kube import client, resources
+from kube_nftlb.kube import resources
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import JsonObject
@@ -19,6 +20,8 @@ from lab.kubelet.sandbox import Sandbox
 from lab.state import LabFiles
 
 _FINISHED = ("Succeeded", "Failed")
+_ATTEMPTS = 50
+_RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,7 @@ class Manager:
             except errors.ConflictError:
                 await self._kube.patch(resources.NODES, plan.name, {"metadata": body["metadata"]})
 
-        await client.retry_unreachable(create)
+        await _retry_unreachable(create)
         # The API server taints every new node, and a controller has to remove the taint.
         await self._kube.patch(resources.NODES, plan.name, {"spec": {"taints": None}})
         status = {"status": objects.node_status(plan, self._kubernetes, datetime.now(UTC))}
@@ -171,3 +174,13 @@ class Manager:
                 address = pod.body.get("status", {}).get("podIP")
                 used |= {plan.pod_host(address)} if address else set()
         return used
+
+
+async def _retry_unreachable(call: Callable[[], Awaitable[None]]) -> None:
+    """Repeat a call while the API server is unreachable, such as during its start; raise the last error."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await call()
+        except errors.KubeUnreachableError:
+            await asyncio.sleep(_RETRY_S)
+    return await call()

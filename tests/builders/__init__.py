@@ -7,7 +7,7 @@
 from tests.builders.farms import farm, raw_backend, raw_farm, raw_service_farm
 from tests.builders.nodes import raw_nftlb_node, raw_node
 from tests.builders.pods import raw_gated_pod, raw_pod
-from tests.builders.policies import policy, raw_policy
+from tests.builders.policies import raw_policy
 from tests.builders.services import raw_service, service
 from tests.builders.slices import endpoint, endpoint_slice, raw_slice
 
@@ -15,7 +15,6 @@ __all__ = [
     "endpoint",
     "endpoint_slice",
     "farm",
-    "policy",
     "raw_backend",
     "raw_farm",
     "raw_gated_pod",

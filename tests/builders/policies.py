@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from kube_nftlb.api.policy import Policy
 from tests.builders.metadata import raw_metadata
 
 
@@ -22,8 +21,3 @@ def raw_policy(
         "spec": {"type": type, "cidrs": ["10.0.0.0/8"] if cidrs is None else cidrs},
         **({"status": status} if status is not None else {}),
     }
-
-
-def policy(name: str = "list", **fields: Any) -> Policy:
-    """``raw_policy``, validated. Raises ValidationError."""
-    return Policy.model_validate(raw_policy(name, **fields))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import direct, plan
+from kube_nftlb.agent.engine.nftlb import plan, translate
 from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.api import farm as model
 from tests.builders import farm, raw_backend
@@ -104,7 +104,7 @@ async def test_a_farm_lives_through_all_changes(engine: Bench, base: dict[str, A
 async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, first: str) -> None:
     """nftlb makes no rules of a farm that is down, and of one in the mode dsr none in these tables."""
     idle = replace(translated(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}])), backends={})
-    keeper = direct.keeper({"lo": "00:00:00:00:00:00"})
+    keeper = translate.keeper({"lo": "00:00:00:00:00:00"})
     odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else keeper
     assert await engine.mirror.apply(plan.steps({}, {odd.name: odd})) == {}
     await bring(engine, farm(backends=BACKENDS["ipv4"]))

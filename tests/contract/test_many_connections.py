@@ -18,7 +18,8 @@ from tests.contract.test_nftables_engine import Node, spec
 CONNECTIONS = int(os.environ.get("KUBE_NFTLB_TEST_CONNECTIONS", "60000"))
 SECONDS = 5
 FLAPS_PER_S = 10
-OTHERS_MAX_S = 0.05
+SHARE_MAX = 0.25
+"""How long nearly all changes of others may take, as a share of the time in which all connections are read once."""
 PORTS = 60_000
 
 
@@ -41,6 +42,9 @@ async def test_changes_of_others_do_not_wait_for_flows_to_be_forgotten(
     many_connections: None,  # noqa: ARG001 - by name
     tmp_path: Path,
 ) -> None:
+    began = time.monotonic()
+    subprocess.run(["conntrack", "-L", "-p", "udp"], check=True, capture_output=True)
+    one_dump_s = time.monotonic() - began
     node = await Node.open(tmp_path)
     forgetting = asyncio.create_task(node.connections.run())
     udp = spec("10.96.0.1", "10.244.0.1", protocol="UDP")
@@ -61,4 +65,5 @@ async def test_changes_of_others_do_not_wait_for_flows_to_be_forgotten(
     took.sort()
     print(f"{CONNECTIONS} connections, n = {len(took)}: median {statistics.median(took) * 1000:.1f} ms", end=", ")
     print(f"p95 {took[int(len(took) * 0.95)] * 1000:.1f} ms, longest {took[-1] * 1000:.1f} ms")
-    assert took[int(len(took) * 0.9)] <= OTHERS_MAX_S
+    print(f"conntrack lists them in {one_dump_s * 1000:.0f} ms")
+    assert took[int(len(took) * 0.9)] <= SHARE_MAX * one_dump_s

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.dsr.modes import Links, PodLink
-from kube_nftlb.agent.engine.nftlb import direct, plan
+from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.translate import KEEPER, keeper
 from kube_nftlb.netfilter.libnftables import Nft
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench
@@ -42,11 +43,8 @@ async def bring(engine: Bench, links: Links, name: str, **changes: Any) -> None:
     wanted = farm(name, **changes)
     seen, _, _, problem = view(wanted, engine.present.get(name), links=links)
     assert problem == ""
-    assert (
-        await engine.mirror.apply(plan.steps(engine.present, {direct.KEEPER: direct.keeper(links.inlets), name: seen}))
-        == {}
-    )
-    assert await engine.verifier.farm(direct.KEEPER) is None
+    assert await engine.mirror.apply(plan.steps(engine.present, {KEEPER: keeper(links.inlets), name: seen})) == {}
+    assert await engine.verifier.farm(KEEPER) is None
     assert await engine.verifier.farm(name) is None
     assert await engine.verifier.base() is None
     await engine.mirror.sync()
@@ -81,7 +79,7 @@ async def test_a_dsr_farm_lives_through_all_changes_beside_another_farm(
         assert await engine.verifier.farm("other") is None, changes
     assert await engine.mirror.apply(plan.steps(engine.present, {"web": None})) == {}
     assert (await engine.verifier.farm("other"), await engine.verifier.base()) == (None, None)
-    assert set(engine.present) == {direct.KEEPER, "other"}
+    assert set(engine.present) == {KEEPER, "other"}
 
 
 async def test_a_lost_rule_of_a_dsr_farm_is_found_and_written_anew(

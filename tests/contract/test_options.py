@@ -8,7 +8,7 @@ import pytest
 
 from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.agent.table import kernel_features
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import TableVerifier
 from kube_nftlb.api.farm import Farm

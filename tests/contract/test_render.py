@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb.readback import NftlbReader
 from tests.unit.commands.objects import BY_HAND, SHOP

@@ -106,11 +106,19 @@ async def test_a_change_while_the_other_layout_serves_is_in_the_table_that_takes
     upgraded.close()
 
 
-async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node: Node) -> None:
+def another_table() -> None:
+    """Add a table that the kernel needs some milliseconds to remove."""
+    chains = "".join(f"chain c{number} {{ accept; }}\n" for number in range(5_000))
+    subprocess.run(["nft", "-f", "-"], input=f"table inet another {{\n{chains}}}\n", text=True, check=True)
+
+
+@pytest.mark.parametrize("tables", [("kube-nftlb", "another", TABLE), (TABLE, "another", "kube-nftlb")])
+async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node: Node, tables: tuple[str, ...]) -> None:
+    another_table()
     # As the loop does: the agent table first, with clients waiting, then the engine's, then nobody waits any more.
     with connecting(VIPS[0]) as outcomes:
-        # In this order: the kernel unhooks one after the other, and the agent table alone would refuse clients.
-        nft(f"delete table inet kube-nftlb; delete table inet {TABLE}")
+        # As flush ruleset does; the kernel unhooks the chains of one table after the other.
+        nft("; ".join(f"delete table inet {table}" for table in tables))
         assert await node.engine.is_missing()
         node.table.lets_wait = True
         await node.table.create()

@@ -9,8 +9,8 @@ import pytest
 from kube_nftlb import addresses
 from kube_nftlb.netfilter.conntrack import filters, table
 from kube_nftlb.netfilter.conntrack.entries import entries
-from kube_nftlb.netfilter.conntrack.events import Events
 from kube_nftlb.netfilter.traffic import report
+from kube_nftlb.netfilter.traffic.counting import Events
 from kube_nftlb.netfilter.traffic.report import Report
 from kube_nftlb.netfilter.traffic.tally import Counts, Flow, packed, unpacked
 

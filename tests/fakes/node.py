@@ -14,7 +14,7 @@ from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -103,6 +103,16 @@ class FakeNode(Generic[E]):
         for farm in farms:
             self.inputs.put(farm)
             self.inputs.seen(int(farm.metadata.resource_version or 0))
+
+    async def program(self, farms: Iterable[Farm], version: int) -> None:
+        """List these farms at a resourceVersion, and wait until they are programmed."""
+        self.list(farms, version)
+        await self.settle(version)
+
+    async def change(self, *farms: Farm) -> None:
+        """Add or update farms, and wait until they are programmed."""
+        self.put(*farms)
+        await self.settle(max(int(farm.metadata.resource_version or 0) for farm in farms))
 
     def list_slices(self, slices: Iterable[Slice], version: int) -> None:
         present = {(each.namespace, each.name): each for each in slices}

@@ -67,9 +67,6 @@ class Engine(Protocol):
         Return False if the data plane cannot.
         """
 
-    async def forget_stale(self, name: str) -> None:
-        """Clean up sessions of endpoints that disappeared while no agent ran."""
-
     async def maintain(self, *, busy: bool) -> str | None:
         """Do periodic work, about once a second; ``busy`` if changes wait. Return what went wrong, or None."""
 
@@ -106,6 +103,9 @@ class DaemonEngine(Engine, Protocol):
 
     def restarted(self) -> bool:
         """Return True if the daemon has lost its state, or may have, since ``load``."""
+
+    async def forget_stale(self, name: str) -> None:
+        """Clean up sessions of endpoints that disappeared while no agent ran."""
 
     async def blank(self) -> bool:
         """Return True if the kernel has nothing of this engine, and the daemon has nothing to load."""

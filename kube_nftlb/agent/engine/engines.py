@@ -43,7 +43,7 @@ class Engines:
         self._nftlb = nftlb
         self._all: tuple[Engine, ...] = (nftables, nftlb)
         self.unreachable: str | None = None
-        """Reason nftlb is away while the rest goes on; empty if it is there."""
+        """Reason nftlb is away while the rest goes on; None if it is there."""
         self._is_nftlb_known = False
         """False until the farms of nftlb were read once."""
         self._missed_since: float | None = None
@@ -192,9 +192,9 @@ class Engines:
         return bool(engines) and all([await engine.revert(name) for engine in engines])
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
-        for engine in self._serving(name):
-            await engine.forget_stale(name)
+        """See ``DaemonEngine``."""
+        if not self.unreachable and name in self._nftlb.programmed:
+            await self._nftlb.forget_stale(name)
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``. Raises EngineUnreachableError also once when nftlb is back, so that everything is loaded."""

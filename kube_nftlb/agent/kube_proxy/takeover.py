@@ -13,7 +13,8 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Fingerprint, ProxyRules
-from kube_nftlb.agent.kube_proxy.served import Served
+from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
+from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
 from kube_nftlb.prose import some_of
 
@@ -27,6 +28,9 @@ Also that the agent must have served what kube-proxy's rules serve: the operator
 POLL_PRESENT_S = 1.0
 POLL_ABSENT_S = 10.0
 """Intervals in seconds between looks while there is something of kube-proxy, and while there is not."""
+
+_PROXY_EVERY_S = 0.2
+"""Interval in seconds between looks for the rules of a kube-proxy to which the node goes back."""
 
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 
@@ -184,6 +188,14 @@ class Takeover:
         return KubeProxy("NoKubeProxy", f"the rules that kube-proxy left are removed: {done}")
 
 
+def unserved_by(inputs: Inputs, served: Collection[Served]) -> list[Served]:
+    """Return what no engine serves yet of what kube-proxy's rules do; all before the farms are known."""
+    if not inputs.complete:
+        return list(served)
+    index = inputs.index
+    return unserved(served, Ours(inputs.has_listener, index.node.port_ips, index.slices.of, index.of_service))
+
+
 async def until_proxy_serves(
     rules: ProxyRules,
     ports: Ports,
@@ -192,7 +204,6 @@ async def until_proxy_serves(
     timeout_s: float,
     *,
     gone: bool,
-    every_s: float = 0.2,
 ) -> bool:
     """Wait until a kube-proxy that lives has rules for all these families (``ip``, ``ip6``); return False if none has.
 
@@ -216,5 +227,5 @@ async def until_proxy_serves(
             lives = listens_since is not None and now - listens_since >= QUIET_S
             if all(fingerprints[family] if lives else fingerprints[family] - before[family] for family in families):
                 return True
-        await clock.sleep(every_s)
+        await clock.sleep(_PROXY_EVERY_S)
     return False

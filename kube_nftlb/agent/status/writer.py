@@ -102,8 +102,7 @@ class NodeReporter:
             if again is not None:
                 again.cancel()
             now = datetime.now(tz=UTC)
-            told = self.addresses()
-            status = node_status(state.progress, state.programmed, self._versions, self._written, now, told)
+            status = node_status(state.progress, state.programmed, self._versions, self._written, now, self.addresses())
             wait_s = self._due_in_s(status, state.progress, loop.time(), written_at)
             if wait_s is None:
                 continue

@@ -103,7 +103,7 @@ class Applier:
         for each in changes:
             overlay, is_new = self._overlay(each), each.name not in self._engines.programmed
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
-            if overlay is not None and not (is_new and layout.is_deferrable(overlay)):
+            if overlay is not None and not (is_new and _can_follow(overlay)):
                 yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
             owner = rules_owner(each.name)
             yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)
@@ -146,3 +146,11 @@ class Applier:
         """Return what refuses the clients of a farm wherever an engine has it."""
         programmed = self._engines.programmed.get(name)
         return layout.refused(programmed.listeners) if programmed is not None else Contents()
+
+
+def _can_follow(contents: Contents) -> bool:
+    """Return True if contents can be added after a farm is served: refusals, and sets of listeners."""
+    return not (contents.chains or contents.sets) and all(
+        entry.value == layout.REFUSE or entry.set.startswith((layout.LISTENERS, layout.NOT_FROM_NODE))
+        for entry in contents.elements
+    )

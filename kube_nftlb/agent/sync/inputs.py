@@ -11,23 +11,22 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.load_balancers import LoadBalancers
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
 from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.base import environment
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import Json
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
@@ -159,15 +158,9 @@ class Inputs:
             if farm is not None and may_drain(farm.spec):
                 yield self.resolved(farm)
 
-    def unserved(self, served: Collection[Served]) -> list[Served]:
-        """Return what no engine serves yet of what kube-proxy's rules do; all before the farms are known."""
-        if not self.complete:
-            return list(served)
-        index, engines = self.index, self._engines
-        ours = Ours(
-            lambda listener: bool(engines.owners([listener])), index.node.port_ips, index.slices.of, index.of_service
-        )
-        return unserved(served, ours)
+    def has_listener(self, listener: Listener) -> bool:
+        """Return True if an engine has a listener."""
+        return bool(self._engines.owners([listener]))
 
     def slices_seen(self, version: int) -> None:
         """Record how far the watch of EndpointSlices has come."""

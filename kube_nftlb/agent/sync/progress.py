@@ -1,14 +1,84 @@
-"""The progress of the reconciler, for status and metrics. No I/O."""
+"""The progress of the reconciler, for status and metrics: watermarks, lag. No I/O; times are seconds of a clock."""
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from kube_nftlb.agent.sync.lag import Lag, Versions
 from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.reasons import FailureReason, KubeProxyReason
+
+
+class SliceWatermark:
+    """The resourceVersion up to which all changes of EndpointSlices are programmed, as far as farms refer to them.
+
+    It is separate from the watermark of farms, because each kind has a watch of its own.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[FarmKey, int] = {}
+        self._seen = 0
+        self.changed_at = 0
+        """The latest resourceVersion at which a farm got other endpoints."""
+
+    @property
+    def pending(self) -> int:
+        """The number of farms that were pending at the last ``update``, or changed since."""
+        return len(self._waiting)
+
+    def changed(self, keys: Iterable[FarmKey], version: int) -> None:
+        """Note that farms got other endpoints at a resourceVersion."""
+        for key in keys:
+            self._waiting.setdefault(key, version)
+            self.changed_at = max(self.changed_at, version)
+
+    def seen(self, version: int) -> None:
+        """Note how far the watch has come."""
+        self._seen = max(self._seen, version)
+
+    def update(self, pending: Container[FarmKey]) -> int:
+        """Return the watermark, if all farms are programmed but those that are ``pending``."""
+        self._waiting = {key: version for key, version in self._waiting.items() if key in pending}
+        return max(min(self._waiting.values(), default=self._seen + 1) - 1, 0)
+
+
+Versions = tuple[int, ...]
+"""One resourceVersion for each watch; those of different watches are not compared."""
+
+
+class Lag:
+    """Changes count as done when the watermarks reach the latest changes at the time when they began to wait.
+
+    So while changes come without pause the queue need not become empty, only what was in it must be done.
+    """
+
+    def __init__(self) -> None:
+        self.waiting_since: float | None = None
+        """The time since which changes wait, or None."""
+        self.done_at: float | None = None
+        """The time at which all waiting changes were last programmed; None before the first."""
+        self._until: Versions = ()
+
+    def queued(self, latest: Versions, now: float) -> None:
+        """Note that changes wait, the ``latest`` at these resourceVersions."""
+        if self.waiting_since is None:
+            self.waiting_since = now
+            self._until = latest
+
+    def advanced(self, watermarks: Versions, latest: Versions, now: float, *, pending: bool) -> None:
+        """Note that everything up to the watermarks is programmed; ``pending`` if changes after them wait."""
+        behind = any(watermark < until for watermark, until in zip(watermarks, self._until, strict=False))
+        if pending and (self.waiting_since is None or behind):
+            return
+        self.done_at = now
+        self.waiting_since = None
+        if pending:
+            self.queued(latest, now)
+
+    def overdue(self, limit_s: float, now: float) -> bool:
+        """Return True if changes have waited for longer than the limit."""
+        return self.waiting_since is not None and now - self.waiting_since > limit_s
 
 
 @dataclass(frozen=True, slots=True)

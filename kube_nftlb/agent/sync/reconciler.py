@@ -15,7 +15,6 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.sync.counts import Counts
 from kube_nftlb.agent.sync.drift import ChangeWatch
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
@@ -52,7 +51,6 @@ class Reconciler:
         self._clock = clock
         self._timing = timing
         self._reporter = Reporter(inputs, clock, on_progress)
-        self.counts = Counts(inputs, engines)
         self._programmer = Programmer(inputs, engines, table, links, clock, timing)
         self._repair = Repair(inputs, self._programmer, engines, table, reader, watch, clock, timing)
         self._verification = Verification(inputs, self._programmer, self._repair, engines, clock, timing)

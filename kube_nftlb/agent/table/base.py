@@ -32,6 +32,7 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
 
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+_NFPROTO = {"ip": "ipv4", "ip6": "ipv6"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
 
 _VERDICT_MAPS = (
@@ -50,8 +51,16 @@ _VERDICT_MAPS = (
 
 
 def _unserved(verdict: str) -> tuple[str, ...]:
-    """Return the rules for packets to an address of the Service ranges that nobody has translated."""
-    return tuple(f"{family} daddr @{SERVICE_RANGES}-{family} {verdict}" for family in _ADDRESS_TYPE)
+    """Return the rules for packets to an address of the Service ranges that nobody has translated.
+
+    The verdict is an element of a map. Where somebody deletes all tables, as ``flush ruleset`` does, the kernel takes
+    the elements of all maps away at once, but unhooks one chain after the other: a verdict in the rule itself would
+    refuse who comes between the end of the farms' elements and that of this chain.
+    """
+    return tuple(
+        f"{family} daddr @{SERVICE_RANGES}-{family} meta nfproto vmap {{ {nfproto} : {verdict} }}"
+        for family, nfproto in _NFPROTO.items()
+    )
 
 
 _PORTS = "meta l4proto { tcp, udp, sctp }"

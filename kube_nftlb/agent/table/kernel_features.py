@@ -1,10 +1,11 @@
-"""Optional kernel features that farms need, and how to probe for them. No I/O."""
+"""Optional kernel features that farms need, probed with transactions that are checked but not committed."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.table.farm_options import helper_declaration
 from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.netfilter.libnftables import Nftables
 
 _TABLE = "kube-nftlb-probe"
 
@@ -50,3 +51,21 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
             "queue needs a kernel with CONFIG_NFT_QUEUE and CONFIG_NETFILTER_NETLINK_QUEUE "
             "(modules nft_queue and nfnetlink_queue)",
         )
+
+
+class FeatureProbe:
+    """Probes each feature once in the agent's lifetime."""
+
+    def __init__(self, nft: Nftables) -> None:
+        self._nft = nft
+        self._supported: dict[Feature, bool] = {}
+
+    async def probe(self, spec: FarmSpec) -> None:
+        """Probe what a farm needs, so that ``missing`` is known."""
+        for feature in needed(spec):
+            if feature not in self._supported:
+                self._supported[feature] = await self._nft.check(feature.probe) is None
+
+    def missing(self, spec: FarmSpec) -> str | None:
+        """Return the features that the kernel lacks for a farm, or None."""
+        return "; ".join(feature.lacking for feature in needed(spec) if not self._supported.get(feature, False)) or None

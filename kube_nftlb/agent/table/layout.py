@@ -117,13 +117,6 @@ def hairpin(ip: str) -> Element:
     return Element(f"{HAIRPIN}-{table_family(ip)}", f"{ip} . {ip}")
 
 
-def is_deferrable(contents: Contents) -> bool:
-    """Return True if contents can be added after a farm is served: refusals, and sets of listeners."""
-    return not (contents.chains or contents.sets) and all(
-        entry.value == REFUSE or entry.set.startswith((LISTENERS, NOT_FROM_NODE)) for entry in contents.elements
-    )
-
-
 def refused(listeners: Iterable[Listener]) -> Contents:
     """Return what refuses new connections to these listeners."""
     return Contents(frozenset(listener(NO_ENDPOINTS, each, REFUSE) for each in listeners))

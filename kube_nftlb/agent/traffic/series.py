@@ -1,8 +1,11 @@
-"""Set the metrics of farms and backends from reports: those of the busiest, as many as the settings allow."""
+"""Count traffic, and set the metrics of farms and backends: those of the busiest, as many as the settings allow."""
 
+import asyncio
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+import structlog
 from prometheus_client import Counter, Gauge
 
 from kube_nftlb import addresses, metrics
@@ -11,6 +14,7 @@ from kube_nftlb.agent.traffic.slots import SeriesSlots
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.traffic.process import counting_process
 from kube_nftlb.netfilter.traffic.report import Report, shares
 from kube_nftlb.netfilter.traffic.tally import Counts
 from kube_nftlb.settings import TrafficSettings
@@ -20,6 +24,10 @@ NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 _SENT, _ANSWERED = "sent", "answered"
 _NAMED_EVERY_S: Final = 60
 """Another pod may get the address of one that is gone, as those of a DaemonSet on the host's network do."""
+_COUNTED_EVERY_S: Final = 5.0
+_RETRY_S: Final = 30.0
+
+_log = structlog.get_logger()
 
 
 class Farms(Protocol):
@@ -144,3 +152,29 @@ def _forget(series: _Metrics, labels: tuple[str, ...]) -> None:
     series.open.remove(*labels)
     series.bytes.remove(*labels, _SENT)
     series.bytes.remove(*labels, _ANSWERED)
+
+
+async def count_traffic(add: Callable[[Report], None]) -> None:
+    """Pass on the reports of the process that counts, until cancelled.
+
+    It is started again if it ends; without it the agent serves as well.
+    """
+    accounting = True
+    while True:
+        try:
+            async with counting_process(
+                (sys.executable, "-m", "kube_nftlb.netfilter.traffic", str(_COUNTED_EVERY_S))
+            ) as process:
+                async for each in process.reports():
+                    if accounting and not each.bytes_counted:
+                        _log.warning(
+                            "bytes are not counted: net.netfilter.nf_conntrack_acct is 0, and cannot be written"
+                        )
+                    accounting = each.bytes_counted
+                    add(each)
+                _, error = await process.outcome()
+                _log.warning("the count of traffic ended, starting it again", error=error, seconds=_RETRY_S)
+        except Exception:
+            # Whatever it is: the agent has more important work.
+            _log.exception("cannot count traffic, starting again", seconds=_RETRY_S)
+        await asyncio.sleep(_RETRY_S)

@@ -42,12 +42,12 @@ class Announced:
         for report in sorted(reports, key=lambda each: str(each["metadata"]["name"])):
             self._take(report["metadata"]["name"], (report.get("status") or {}).get("addresses") or {})
 
-    def _take(self, node: str, told: JsonObject) -> None:
-        announced = told.get("announced") or ()
-        self._is_complete &= len(announced) >= (told.get("number") or 0)
+    def _take(self, node: str, addresses: JsonObject) -> None:
+        announced = addresses.get("announced") or ()
+        self._is_complete &= len(announced) >= (addresses.get("number") or 0)
         for ip in announced:
             self._nodes[ip].append(node)
-        for entry in told.get("blocked") or ():
+        for entry in addresses.get("blocked") or ():
             for ip in entry.get("addresses") or ():
                 self._blocked[ip].append(Blocked(node, entry["reason"], entry.get("message") or ""))
 

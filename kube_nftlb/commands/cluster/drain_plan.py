@@ -11,7 +11,7 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, Farm
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.backends import resolve
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject

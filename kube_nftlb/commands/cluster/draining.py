@@ -11,7 +11,7 @@ from kube_nftlb.commands.cluster import drain_plan, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed, namespace_of
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject

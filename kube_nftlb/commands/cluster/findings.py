@@ -8,7 +8,7 @@ from kube_nftlb import names
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
 from kube_nftlb.commands.cluster.queries import COMPONENT
-from kube_nftlb.commands.cluster.view import ClusterView, Failure, key_of
+from kube_nftlb.commands.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on

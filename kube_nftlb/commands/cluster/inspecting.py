@@ -25,7 +25,7 @@ from kube_nftlb.commands.cluster.queries import (
     overview,
 )
 from kube_nftlb.commands.cluster.service_tree import ServiceView, tree
-from kube_nftlb.commands.cluster.view import ClusterView, is_of_service
+from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.view import ClusterView, lacking_address
+from kube_nftlb.commands.view import ClusterView, lacking_address
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import (

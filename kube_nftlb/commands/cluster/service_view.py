@@ -22,7 +22,7 @@ from kube_nftlb.api.values import expand_ports, join_ports
 from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.findings import accepted_in_part, condition
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
-from kube_nftlb.commands.cluster.view import ClusterView, key_of
+from kube_nftlb.commands.view import ClusterView, key_of
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.prose import some_of

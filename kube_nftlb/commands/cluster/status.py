@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import Finding, condition, is_pending, of_farm
-from kube_nftlb.commands.cluster.view import ClusterView, is_of_service, key_of
+from kube_nftlb.commands.view import ClusterView, is_of_service, key_of
 from kube_nftlb.kube.resources import JsonObject
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")

@@ -18,7 +18,7 @@ from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
 from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, overview
 from kube_nftlb.commands.cluster.redact import Redactor, cleaned
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (

@@ -17,7 +17,7 @@ from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes
 from kube_nftlb.commands.cluster.options import By, Format
 from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, list_if_allowed
 from kube_nftlb.commands.cluster.top_farms import Row
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, NODES, PODS
 from kube_nftlb.netfilter.traffic.process import counting_process

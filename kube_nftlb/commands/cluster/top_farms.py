@@ -9,7 +9,7 @@ from kube_nftlb import addresses
 from kube_nftlb.agent.traffic.by_farm import Backend, by_farm
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster.options import By
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter.traffic.report import Report
 from kube_nftlb.netfilter.traffic.tally import Counts

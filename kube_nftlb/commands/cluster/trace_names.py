@@ -8,8 +8,8 @@ from kube_nftlb import addresses, errors, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.trace.result import TraceResult, object_name
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, JsonObject
 from kube_nftlb.netfilter.tracing.table import Flow

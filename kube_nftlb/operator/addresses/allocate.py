@@ -3,7 +3,7 @@
 An address that it has stays, whatever becomes of its pool, unless it asks for another one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kube_nftlb.api.base import Family
@@ -203,11 +203,10 @@ def _beyond_quota(
     return _Refusal("NotAllowed", f"{message} (addressesPerNamespace)", asked=ip is not None)
 
 
-def _shared(request: Request, family: Family, book: Book) -> Iterator[Ip]:
-    """Yield addresses of Services with the same sharing key."""
-    for other in book.sharing(request)[:_SHARING_MAX]:
-        if other != request.key:
-            yield from (ip for ip in book.has(other) if ip.family == family)
+def _shared(request: Request, family: Family, book: Book) -> list[Ip]:
+    """Return the addresses of Services with the same sharing key, each once."""
+    others = [other for other in book.sharing(request)[:_SHARING_MAX] if other != request.key]
+    return list(dict.fromkeys(ip for other in others for ip in book.has(other) if ip.family == family))
 
 
 def _unshareable(request: Request, ip: Ip, book: Book) -> str | None:

@@ -18,17 +18,17 @@ _MESSAGE_MAX = 500
 _UNUSABLE: Final = tuple(
     (range_of_network(ipaddress.ip_network(network)), what)
     for network, what in (
-        ("0.0.0.0/8", "unspecified"),
-        ("127.0.0.0/8", "loopback"),
-        ("169.254.0.0/16", "link-local"),
-        ("224.0.0.0/4", "multicast"),
-        ("255.255.255.255/32", "broadcast"),
-        ("::/128", "unspecified"),
-        ("::1/128", "loopback"),
-        ("::ffff:0:0/96", "IPv4-mapped"),
-        ("fe80::/10", "link-local"),
-        ("ff00::/8", "multicast"),
-        *((ip, "metadata service") for ip in METADATA_IPS),
+        ("0.0.0.0/8", "an unspecified address"),
+        ("127.0.0.0/8", "a loopback address"),
+        ("169.254.0.0/16", "a link-local address"),
+        ("224.0.0.0/4", "a multicast address"),
+        ("255.255.255.255/32", "the broadcast address"),
+        ("::/128", "an unspecified address"),
+        ("::1/128", "a loopback address"),
+        ("::ffff:0:0/96", "an IPv4-mapped address"),
+        ("fe80::/10", "a link-local address"),
+        ("ff00::/8", "a multicast address"),
+        *((ip, "the address of a cloud's metadata service") for ip in METADATA_IPS),
     )
 )
 """Addresses that no Service can have."""
@@ -116,9 +116,7 @@ def _ranges(spec: AddressPoolSpec) -> tuple[AddressRange, ...]:
     for text in spec.ranges:
         each = range_of(text)
         if (unusable := next((what for other, what in _UNUSABLE if overlap(each, other)), None)) is not None:
-            article = "the address of a cloud's" if unusable == "metadata service" else "a"
-            noun = unusable if unusable == "metadata service" else f"{unusable} address"
-            raise ValueError(f"spec.ranges: {text} has {article} {noun}, which no Service can have")
+            raise ValueError(f"spec.ranges: {text} has {unusable}, which no Service can have")
         if (other := next((other for other in found if overlap(each, other)), None)) is not None:
             raise ValueError(f"spec.ranges: {text} overlaps with {spec.ranges[found.index(other)]} of the same pool")
         found.append(each)

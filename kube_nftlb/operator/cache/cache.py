@@ -1,10 +1,12 @@
-"""The objects that the operator has seen, with the indexes that decisions need. No I/O.
+"""The objects that the operator has seen, with the indexes that decisions need, and the budgets of namespaces. No I/O.
 
 ``service_changes``, ``farm_changes`` and ``node_changes`` change it, for ``ingest.CacheWriter`` alone.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 
+from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
@@ -14,13 +16,11 @@ from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.debounced_nodes import DebouncedNodes
 from kube_nftlb.operator.cache.farm_index import FarmIndex
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gates import Gates
-from kube_nftlb.operator.cache.heartbeats import Heartbeats
-from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
+from kube_nftlb.operator.cache.node_record import CoreNode, Heartbeats, NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.progress import Progress
 from kube_nftlb.operator.cache.reserved import Reserved
@@ -32,6 +32,40 @@ from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 from kube_nftlb.operator.model.rejections import Rejection
+
+
+class Budgets:
+    """The budgets of namespaces, by kind. The methods return why an object does not fit, or None if it does."""
+
+    def __init__(self, limits: NamespaceLimits) -> None:
+        self.limits = limits
+        self.services: Budget[ServiceKey] = Budget(sys.maxsize, limits.farms)
+        """The Services, by the number of farms that they need: one that does not fit gets none."""
+        self.farms: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
+        self.policies: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
+
+    def refusal_of_farm(self, key: FarmKey) -> str | None:
+        """Judge a farm."""
+        if not self.farms.refuses(key):
+            return None
+        message = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
+        large = f"one counts once for each {ENTRIES_PER_SHARE} of its ports and backends"
+        return f"{message}; those of Services come first, then older ones, and {large}; delete some"
+
+    def refusal_of_service(self, key: ServiceKey) -> str | None:
+        """Judge the farms of a Service."""
+        if not self.services.refuses(key):
+            return None
+        message = f"the Services of the namespace need more farms than the {self.limits.farms}"
+        return f"{message} that the administrator allows: it is not served, older ones are; each port is a farm or more"
+
+    def refusal_of_policy(self, key: PolicyKey) -> str | None:
+        """Judge a policy."""
+        if not self.policies.refuses(key):
+            return None
+        limits = f"{self.limits.policies} policies with {self.limits.policy_ranges} address ranges"
+        message = f"the namespace has more than the {limits} that the administrator allows"
+        return f"{message}; older policies come first; farms that refer to this one admit nobody"
 
 
 class Cache:

@@ -3,6 +3,7 @@
 Informers, lists and answers to the operator's own writes all come through here. No I/O.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -31,15 +32,45 @@ from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
-from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.cache.pool_changes import PoolChanges
 from kube_nftlb.operator.cache.reserved import ranges_of
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
-from kube_nftlb.operator.cache.truncation import truncated_load_balancer, truncated_spec
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
+from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX, SOURCE_RANGES_READ_MAX
 from kube_nftlb.operator.model.gated_pods import parse_gated_pod
 from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
+
+
+class PendingChanges:
+    """Counts changes by Service, from ``note`` to ``done``. What is noted after ``begin`` waits for the next one."""
+
+    def __init__(self) -> None:
+        self._waiting: Counter[ServiceKey] = Counter()
+        self._in_work: Counter[ServiceKey] = Counter()
+
+    def note(self, keys: Iterable[ServiceKey]) -> None:
+        """Add a change to each of these Services."""
+        self._waiting.update(keys)
+
+    def begin(self, key: ServiceKey) -> None:
+        """Start work on a Service, with all of its changes that are not done."""
+        if count := self._waiting.pop(key, 0):
+            self._in_work[key] += count
+
+    def done(self, key: ServiceKey) -> None:
+        """Drop the changes of a Service that work was begun on: its farms have them."""
+        self._in_work.pop(key, None)
+
+    def forget(self) -> None:
+        """Drop everything, before all Services are reconciled anyway."""
+        self._waiting.clear()
+        self._in_work.clear()
+
+    def pending(self) -> int:
+        """Return the number of all changes that are not done."""
+        return self._waiting.total() + self._in_work.total()
+
 
 ObjectKey = Any
 """The key of an object in its kind's table; each kind has its own type."""
@@ -212,3 +243,25 @@ def _bare_name(raw: JsonObject) -> str:
 
 def _version(raw: JsonObject) -> int:
     return int(raw["metadata"]["resourceVersion"])
+
+
+def truncated_spec(spec: JsonObject, ports_max: int) -> JsonObject:
+    """Truncate a Service's lists to one item past their limits: to validate a megabyte takes a second.
+
+    The extra item marks the truncation.
+    """
+    limits = {
+        "ports": ports_max,
+        "externalIPs": ADDRESSES_READ_MAX,
+        "loadBalancerSourceRanges": SOURCE_RANGES_READ_MAX,
+    }
+    return spec | {key: _truncated(spec[key], most) for key, most in limits.items() if key in spec}
+
+
+def truncated_load_balancer(load_balancer: JsonObject) -> JsonObject:
+    """Truncate status.loadBalancer of a Service, likewise."""
+    return {"ingress": _truncated(load_balancer.get("ingress"), ADDRESSES_READ_MAX)}
+
+
+def _truncated(value: Any, most: int) -> Any:
+    return value[: most + 1] if isinstance(value, list) else value

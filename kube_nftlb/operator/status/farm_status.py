@@ -43,7 +43,7 @@ def decide(
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
     ``loss`` are the listeners that other farms have (``conflicts.Conflicts.get``), ``refused_ips`` the external IPs
-    that its Service does not get; ``refused`` says why the farm does not fit the budget of its namespace, "" if it
+    that its Service does not get; ``refused`` says why the farm does not fit the budget of its namespace, None if it
     does. ``reason`` is the first of: not accepted, failed on a node, no node, not yet on all nodes (the farm, then its
     endpoints), no ready backend, accepted in part, a part without effect; ``""`` if none applies.
     """

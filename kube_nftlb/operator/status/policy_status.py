@@ -31,7 +31,7 @@ def decide(
 ) -> PolicyStatus:
     """Return the status of a policy that ``farms`` farms refer to; ``now`` is the time of conditions that change.
 
-    ``refused`` says why no node programs it; "" if nodes do.
+    ``refused`` says why no node programs it; None if nodes do.
     """
     everywhere = list(nodes)
     missing = [node.name for node in everywhere if not (node.ready and node.policy_watermark >= policy.since)]
@@ -74,7 +74,7 @@ def _condition(kind: str, verdict: Verdict, policy: PolicyRecord, now: str) -> C
 
 
 class PolicyStatuses:
-    """Keeps the statuses up to date. Namespaces take turns. ``clock`` returns seconds, ``now`` the date."""
+    """Keeps the statuses up to date. Namespaces take turns. ``clock`` returns seconds."""
 
     def __init__(
         self,
@@ -82,14 +82,12 @@ class PolicyStatuses:
         writer: CacheWriter,
         events: Events,
         clock: Callable[[], float],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
         self._writer = writer
         self._cache = writer.cache
         self._events = events
         self._queue: WorkQueue[PolicyKey] = WorkQueue(clock, group=attrgetter("namespace"))
-        self._now = now
 
     def mark(self, keys: Iterable[PolicyKey]) -> None:
         """Queue policies whose status may be out of date."""
@@ -107,7 +105,7 @@ class PolicyStatuses:
         refused = self._cache.budgets.refusal_of_policy(key)
         subject = Subject(POLICIES, *key, policy.uid)
         self._events.report(subject, [Lasting("TooManyPolicies", refused)] if refused else [])
-        now = timestamps.seconds(self._now())
+        now = timestamps.seconds(datetime.now(UTC))
         status = decide(policy, self._cache.farm_index.references[key], self._cache.debounced_nodes, now, refused)
         unfinished = status.programmed_nodes < status.total_nodes
         self._writer.set_policy_progress(key, policy.since if unfinished and not refused else None)

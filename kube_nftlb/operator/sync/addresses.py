@@ -1,7 +1,7 @@
 """Give Services addresses from NftlbAddressPools: write what ``addresses.allocate`` decides into their statuses."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from datetime import UTC, datetime
 from operator import attrgetter
 
@@ -36,7 +36,8 @@ _log = structlog.get_logger()
 class AddressAssigner:
     """Keeps the addresses of Services up to date. Namespaces take turns. ``now`` returns the date.
 
-    ``on_change`` gets what a write makes out of date: the farms of the Service.
+    ``on_change`` gets what a write makes out of date: the farms of the Service. ``on_decided`` gets a Service that
+    ``mark`` has held back.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class AddressAssigner:
         events: Events,
         clock: Callable[[], float],
         on_change: Callable[[Affected], None],
+        on_decided: Callable[[ServiceKey], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
@@ -55,22 +57,33 @@ class AddressAssigner:
         self._book = book
         self._events = events
         self._on_change = on_change
+        self._on_decided = on_decided
         self._now = now
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._waiting: dict[ServiceKey, str] = {}
         """The Services that lack an address, with the reason."""
+        self._new: set[ServiceKey] = set()
+        """Those that were held back."""
 
     @property
     def waiting(self) -> Iterable[str]:
         """Return the reason of each Service that lacks an address."""
         return self._waiting.values()
 
-    def mark(self, services: Iterable[ServiceKey]) -> None:
-        """Queue those Services that get addresses from pools, or did."""
+    def mark(self, services: Iterable[ServiceKey]) -> Set[ServiceKey]:
+        """Queue those Services that get addresses from pools, or did. Return those that are held back.
+
+        These are new, and are about to get an address: their farms are to be made once, with it.
+        """
+        held: set[ServiceKey] = set()
         for key in services:
             service = self._cache.services.get(key)
             if key in self._waiting or (service is not None and self._concerns(key, service)):
                 self._queue.add(key)
+                if service is not None and self._is_new(key, service):
+                    held.add(key)
+        self._new |= held
+        return held
 
     async def work(self) -> None:
         """Write addresses until cancelled."""
@@ -89,7 +102,19 @@ class AddressAssigner:
     def _concerns(self, key: ServiceKey, service: Service) -> bool:
         return self._book.request(key) is not None or condition_of(service) is not None
 
+    def _is_new(self, key: ServiceKey, service: Service) -> bool:
+        decided = key in self._waiting or bool(self._book.has(key)) or condition_of(service) is not None
+        return self._book.request(key) is not None and not decided
+
     async def _handle(self, key: ServiceKey) -> float | None:
+        try:
+            return await self._assign(key)
+        finally:
+            if key in self._new:
+                self._new.discard(key)
+                self._on_decided(key)
+
+    async def _assign(self, key: ServiceKey) -> float | None:
         """Write the addresses of a Service if they changed; return the seconds until a retry, None if all is done."""
         service, request = self._cache.services.get(key), self._book.request(key)
         self._waiting.pop(key, None)

@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 
 
 class StatusReconciler:
-    """The queue of farms and its workers. ``clock`` returns seconds, ``now`` the date."""
+    """The queue of farms and its workers. ``clock`` returns seconds."""
 
     def __init__(
         self,
@@ -52,7 +52,6 @@ class StatusReconciler:
         budget: StatusBudget,
         lateness: Lateness,
         conditions: ServiceConditions | None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.queue: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self.budget = budget
@@ -66,7 +65,6 @@ class StatusReconciler:
         self._pacing = pacing
         self._lateness = lateness
         self._conditions = conditions
-        self._now = now
         self._backoff: Backoff[FarmKey] = Backoff()
         self._late: set[FarmKey] = set()
         """The farms of which an Event says that nodes are late."""
@@ -115,7 +113,7 @@ class StatusReconciler:
         if (restless_s := self._pacing.restless_s(key, endpoints.changed_at, self._clock())) > 0:
             endpoints = endpoints._replace(shown=())
             self.queue.remind(key, restless_s)
-        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
+        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(datetime.now(UTC)), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         late = self._late_nodes(farm, endpoints, accepted=accepted)
         problems = [*problems_of_farm(loss, status), *endpoints.problems, *late]

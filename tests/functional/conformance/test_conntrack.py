@@ -66,8 +66,7 @@ def test_udp_moves_when_the_server_cycles(bed: Testbed, pods: Pods, service: Mak
 
 def test_udp_moves_when_an_endpoint_gets_ready(bed: Testbed, pods: Pods, service: Make) -> None:
     """should be able to preserve UDP traffic when initial unready endpoints get ready"""
-    dns = service(ports=[UDP], type="NodePort")
-    dns.endpoints(unready(pods.servers[0]), unready(pods.second))
+    dns = service(ports=[UDP], type="NodePort").endpoints(unready(pods.servers[0]), unready(pods.second))
     number = dns.node_port("udp")
     with flow(bed, CLIENT, bed.node_ip(bed.nodes[0]), number) as asker:
         eventually(lambda: udp_answer(asker) in ("refused", "timeout"), "nobody answers")
@@ -83,15 +82,13 @@ def test_udp_flow_from_before_the_service(bed: Testbed, pods: Pods, service: Mak
     ips = bed.new_ips()
     with bed.route(ips[family], bed.nodes[0]), flow(bed, CLIENT, ips[family], 80) as asker:
         assert udp_answer(asker) in ("timeout", "unreachable", "other", "refused")
-        dns = service(ports=[UDP], externalIPs=list(ips.values()))
-        dns.endpoints(pods.servers[0])
+        service(ports=[UDP], externalIPs=list(ips.values())).endpoints(pods.servers[0])
         moves(asker, pods.servers[0])
 
 
 def test_udp_moves_when_the_target_port_changes(bed: Testbed, pods: Pods, service: Make) -> None:
     """should be able to cleanup conntrack entries when UDP service target port changes for a NodePort service"""
-    dns = service(ports=[UDP], type="NodePort")
-    dns.endpoints(pods.servers[0])
+    dns = service(ports=[UDP], type="NodePort").endpoints(pods.servers[0])
     with flow(bed, CLIENT, bed.node_ip(bed.nodes[0]), dns.node_port("udp")) as asker:
         moves(asker, pods.servers[0])
         # The same pod serves the other port; who answers there says from where it was asked.

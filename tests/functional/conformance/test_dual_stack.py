@@ -24,8 +24,7 @@ Make = Callable[..., Service]
 def test_families(bed: Testbed, pods: Pods, service: Make, policy: str, families: list[str] | None) -> None:
     """should create service with cluster ip from primary service range / ipv4 / ipv6 / ipv4,v6 / ipv6,v4"""
     chosen = {"ipFamilies": families} if families else {}
-    web = service(type="NodePort", ipFamilyPolicy=policy, **chosen)
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ipFamilyPolicy=policy, **chosen).endpoints(*pods.servers)
     wanted = families or ["IPv4"]
     assert ["IPv6" if ":" in ip else "IPv4" for ip in web.ips] == wanted
     for family in ("IPv4", "IPv6"):

@@ -84,8 +84,7 @@ def test_custom_endpoints_with_several_subsets(bed: Testbed, pods: Pods, service
 
 def test_different_ports_for_one_name(bed: Testbed, pods: Pods, service: Make) -> None:
     """A22: each endpoint has the number that its own slice gives."""
-    web = service()
-    web.endpoints(pods.servers[0], slice_name="a", ports=[HTTP])
+    web = service().endpoints(pods.servers[0], slice_name="a", ports=[HTTP])
     web.endpoints(pods.servers[1], slice_name="b", ports=[with_port(HTTP, port=81)])
     bed.reach(pods.clients[0].where, pods.servers[:2], web.ip())
 
@@ -106,8 +105,7 @@ def test_an_endpoint_that_several_slices_have_counts_once(bed: Testbed, pods: Po
 )
 def test_one_endpoint_of_several_slices_counts_once(bed: Testbed, pods: Pods, service: Make) -> None:
     """A21: the one that is local, where slices differ about that."""
-    web = service(internalTrafficPolicy="Local")
-    web.endpoints(local(pods.servers[0], "node-9"), slice_name="a")
+    web = service(internalTrafficPolicy="Local").endpoints(local(pods.servers[0], "node-9"), slice_name="a")
     web.endpoints(pods.servers[0], slice_name="b")
     web.endpoints(local(pods.servers[0], "node-9"), slice_name="c")
     bed.reach(pods.clients[0].where, pods.servers[:1], web.ip())
@@ -140,8 +138,7 @@ def test_what_slices_have_that_is_passed_over(bed: Testbed, pods: Pods, service:
 
 def test_slices_with_a_proxy_label_are_left_alone(bed: Testbed, pods: Pods, service: Make) -> None:
     """A3: as Services with the label are."""
-    web = service()
-    web.endpoints(pods.servers[0], slice_name="a")
+    web = service().endpoints(pods.servers[0], slice_name="a")
     web.endpoints(pods.servers[1], slice_name="b")
     bed.reach(pods.clients[0].where, pods.servers[:2], web.ip())
     labels = {"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": "somebody-else"}}}
@@ -151,8 +148,7 @@ def test_slices_with_a_proxy_label_are_left_alone(bed: Testbed, pods: Pods, serv
 
 def test_endpoints_without_a_node(bed: Testbed, pods: Pods, service: Make) -> None:
     """A53: they are local nowhere, and reached from everywhere."""
-    web = service()
-    web.endpoints(Endpoint(pods.servers[0], node=None))
+    web = service().endpoints(Endpoint(pods.servers[0], node=None))
     for where in (pods.clients[0].where, pods.clients[2].where, bed.nodes[1]):
         bed.reach(where, pods.servers[:1], web.ip())
     web.edit(internalTrafficPolicy="Local")

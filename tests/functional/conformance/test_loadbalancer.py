@@ -120,8 +120,7 @@ def test_ip_mode(bed: Testbed, pods: Pods, balanced: Make, ips: dict[str, str], 
 
 def test_hostname_of_a_load_balancer(bed: Testbed, pods: Pods, service: Make) -> None:
     """A7: an ingress with nothing but a name is no frontend, and disturbs none."""
-    web = service(type="LoadBalancer")
-    web.endpoints(*pods.servers)
+    web = service(type="LoadBalancer").endpoints(*pods.servers)
     ip = bed.new_ips()["ipv4"]
     status = {"loadBalancer": {"ingress": [{"hostname": "lb.example.com"}, {"ip": ip}]}}
     bed.patch("service", web.name, {"status": status}, subresource="status")

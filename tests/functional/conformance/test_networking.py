@@ -42,8 +42,7 @@ def all_ways(bed: Testbed, web: Service, family: str, udp: bool) -> list[tuple[s
 @protocols
 def test_pod_to_service(bed: Testbed, pods: Pods, service: Make, family: str, udp: bool) -> None:
     """should function for pod-Service: http / udp"""
-    web = service(type="NodePort", ports=BOTH)
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ports=BOTH).endpoints(*pods.servers)
     for host, port in all_ways(bed, web, family, udp):
         for client in (pods.clients[0], pods.clients[2]):
             bed.reach(client.where, pods.servers, host, port, udp=udp)
@@ -52,8 +51,7 @@ def test_pod_to_service(bed: Testbed, pods: Pods, service: Make, family: str, ud
 @protocols
 def test_node_to_service(bed: Testbed, pods: Pods, service: Make, family: str, udp: bool) -> None:
     """should function for node-Service: http / udp"""
-    web = service(type="NodePort", ports=BOTH)
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ports=BOTH).endpoints(*pods.servers)
     for host, port in all_ways(bed, web, family, udp):
         for node in (bed.nodes[0], bed.nodes[2]):
             bed.reach(node, pods.servers, host, port, udp=udp)
@@ -62,8 +60,7 @@ def test_node_to_service(bed: Testbed, pods: Pods, service: Make, family: str, u
 @protocols
 def test_endpoint_to_service(bed: Testbed, pods: Pods, service: Make, family: str, udp: bool) -> None:
     """should function for endpoint-Service: http / udp"""
-    web = service(type="NodePort", ports=BOTH)
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ports=BOTH).endpoints(*pods.servers)
     for host, port in all_ways(bed, web, family, udp):
         bed.reach(pods.servers[0].where, pods.servers, host, port, udp=udp)
 
@@ -95,8 +92,7 @@ def test_endpoints_are_updated(bed: Testbed, pods: Pods, service: Make, start: S
 @protocols
 def test_node_port_is_removed(bed: Testbed, pods: Pods, service: Make, family: str, udp: bool) -> None:
     """should update nodePort: http / udp"""
-    web = service(type="NodePort", ports=BOTH)
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ports=BOTH).endpoints(*pods.servers)
     host, number = bed.node_ip(bed.nodes[0], family), web.node_port(name(udp))
     bed.reach(CLIENT, pods.servers, host, number, udp=udp)
     web.edit(ports=[HTTP] if udp else [UDP])
@@ -106,8 +102,7 @@ def test_node_port_is_removed(bed: Testbed, pods: Pods, service: Make, family: s
 @protocols
 def test_client_ip_affinity(bed: Testbed, pods: Pods, service: Make, family: str, udp: bool) -> None:
     """should function for client IP based session affinity: http / udp"""
-    web = service(ports=BOTH, sessionAffinity="ClientIP")
-    web.endpoints(*pods.servers, pods.second)
+    web = service(ports=BOTH, sessionAffinity="ClientIP").endpoints(*pods.servers, pods.second)
     for client in pods.clients[:2]:
         ask = partial(bed.answering, client.where, web.ip(family), udp=udp)
         eventually(lambda ask=ask: len(ask()) == 1, "one pod answers one client")  # type: ignore[misc]  # a bound loop variable
@@ -115,8 +110,7 @@ def test_client_ip_affinity(bed: Testbed, pods: Pods, service: Make, family: str
 
 def test_large_requests_http(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should be able to handle large requests: http"""
-    web = service(ports=BOTH)
-    web.endpoints(pods.servers[1])
+    web = service(ports=BOTH).endpoints(pods.servers[1])
     bed.reach(pods.clients[0].where, pods.servers[1:2], web.ip(family))
     size = 300_000
     head = f"POST / HTTP/1.1\r\nHost: lab\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n".encode()
@@ -131,8 +125,7 @@ def test_large_requests_http(bed: Testbed, pods: Pods, service: Make, family: st
 
 def test_large_requests_udp(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should be able to handle large requests: udp (in fragments, there and back)"""
-    web = service(ports=BOTH)
-    web.endpoints(pods.servers[1])
+    web = service(ports=BOTH).endpoints(pods.servers[1])
     bed.reach(pods.clients[0].where, pods.servers[1:2], web.ip(family), udp=True)
     payload = b"echo " + b"0123456789" * 600
     with bed.udp_socket(pods.clients[0].where, web.ip(family), 80) as asker:

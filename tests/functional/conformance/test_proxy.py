@@ -85,8 +85,7 @@ def checks_are(bed: Testbed, web: Service, *expected: tuple[int | str, int]) -> 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_health_check_node_port(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """A43: ready local endpoints are counted, each address once."""
-    web = service(**BALANCED, ports=[HTTP, HTTP2])
-    web.endpoints(pods.servers[0], pods.second, unready(pods.servers[1]))
+    web = service(**BALANCED, ports=[HTTP, HTTP2]).endpoints(pods.servers[0], pods.second, unready(pods.servers[1]))
     eventually(lambda: checked(bed, web, bed.nodes[0], family) == (200, 2), "two endpoints on the first node")
     eventually(lambda: checked(bed, web, bed.nodes[1], family) == (503, 0), "none that is ready on the second")
     checks_are(bed, web, (200, 2), (503, 0), (503, 0))
@@ -96,8 +95,7 @@ def test_health_check_node_port(bed: Testbed, pods: Pods, service: Make, family:
 
 def test_health_check_of_terminating_endpoints(bed: Testbed, pods: Pods, service: Make) -> None:
     """should fail health check node port if there are only terminating endpoints (traffic is still served)"""
-    web = service(**BALANCED)
-    web.endpoints(pods.servers[0])
+    web = service(**BALANCED).endpoints(pods.servers[0])
     checks_are(bed, web, (200, 1), (503, 0), (503, 0))
     web.endpoints(terminating(pods.servers[0]))
     checks_are(bed, web, (503, 0), (503, 0), (503, 0))
@@ -116,8 +114,7 @@ def test_health_check_of_a_terminating_pod(bed: Testbed, service: Make, start: S
 
 def test_health_check_follows_the_policy(bed: Testbed, pods: Pods, service: Make) -> None:
     """should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes"""
-    web = service(**BALANCED)
-    web.endpoints(pods.servers[0])
+    web = service(**BALANCED).endpoints(pods.servers[0])
     number, check_port = web.node_port(), web.body["spec"]["healthCheckNodePort"]
     here, there = (bed.node_ip(node) for node in bed.nodes[:2])
 
@@ -143,8 +140,7 @@ def test_health_check_addresses(bed: Testbed, pods: Pods, service: Make) -> None
     """A5: the port is where node ports are, and not on each address of a node."""
     if bed.proxy == "kube-proxy-iptables":
         pytest.skip("in iptables mode the default is all addresses")
-    web = service(**BALANCED)
-    web.endpoints(*pods.servers)
+    web = service(**BALANCED).endpoints(*pods.servers)
     checks_are(bed, web, (200, 1), (200, 1), (200, 1))
     # Not so on the third node: without a range of IPv6 it may listen on ::, which takes IPv4 as well.
     bridge = str(bed.lab.nodes[0].gateway[0].ip)
@@ -155,8 +151,7 @@ def test_health_check_port_is_taken(bed: Testbed, pods: Pods, service: Make) -> 
     """A43: the node says so in an Event, and the rest goes on."""
     node, port = bed.nodes[0], 32_111 + bed.number
     with bed.lab.inside(node, lambda: socket.create_server(("0.0.0.0", port))):
-        web = service(**BALANCED, healthCheckNodePort=port)
-        web.endpoints(*pods.servers)
+        web = service(**BALANCED, healthCheckNodePort=port).endpoints(*pods.servers)
 
         def told() -> bool:
             events = bed.get("event")["items"]
@@ -220,8 +215,7 @@ def test_node_port_and_loopback(bed: Testbed, pods: Pods, service: Make, host: s
     """A4: what is for the node's loopback is not for a Service."""
     if bed.proxy == "kube-proxy-iptables" and host == "127.0.0.1":
         pytest.skip("kube-proxy serves it in iptables mode")
-    web = service(type="NodePort")
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort").endpoints(*pods.servers)
     bed.reach(bed.nodes[0], pods.servers, bed.node_ip(bed.nodes[0]), web.node_port())
     with bed.lab.inside(bed.nodes[0], lambda: listener(host, web.node_port())) as server:
         server.settimeout(3)
@@ -237,8 +231,7 @@ def listener(host: str, port: int) -> socket.socket:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_node_port_of_somebody_else(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """A4: a connection through the node to another host's port of the same number is not the node's."""
-    web = service(type="NodePort")
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort").endpoints(*pods.servers)
     bed.reach(CLIENT, pods.servers, bed.node_ip(bed.nodes[0], family), web.node_port())
     host = bed.address(CLIENT, family)
     server = OutsideServer(bed, host, web.node_port())
@@ -316,7 +309,6 @@ def test_close_wait_timeout(bed: Testbed, pods: Pods, service: Make) -> None:
 
 def test_an_endpoint_said_to_be_on_a_node(bed: Testbed, pods: Pods, service: Make) -> None:
     """A52: where an endpoint is, its nodeName says, and not its address."""
-    web = service(internalTrafficPolicy="Local")
-    web.endpoints(Endpoint(pods.servers[1], node=bed.nodes[0]))
+    web = service(internalTrafficPolicy="Local").endpoints(Endpoint(pods.servers[1], node=bed.nodes[0]))
     bed.reach(pods.clients[0].where, pods.servers[1:2], web.ip())
     bed.drop(pods.clients[1].where, web.ip())

@@ -62,8 +62,7 @@ def test_sctp(bed: Testbed, pods: Pods, service: Make, family: str, way: str) ->
     """should allow creating a basic SCTP service with pod and endpoints; should function for ...-Service: sctp"""
     target_port = TARGET_PORT + bed.number
     port = {"name": "sctp", "port": PORT, "targetPort": target_port, "protocol": "SCTP"}
-    web = service(type="NodePort", ports=[port])
-    web.endpoints(pods.servers[1])
+    web = service(type="NodePort", ports=[port]).endpoints(pods.servers[1])
     where = pods.clients[0].where if way == "ClusterIP" else CLIENT
     node_ip = bed.node_ip(bed.nodes[0], family)
     host, number = (web.ip(family), PORT) if way == "ClusterIP" else (node_ip, web.node_port("sctp"))

@@ -124,8 +124,7 @@ def test_a_port_is_renamed_and_changes_its_protocol(bed: Testbed, pods: Pods, se
 @pytest.mark.parametrize("family", FAMILIES)
 def test_source_pod_ip_is_preserved(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should preserve source pod IP for traffic thru service cluster IP"""
-    web = service(ports=ports("http", "udp"))
-    web.endpoints(pods.servers[0])
+    web = service(ports=ports("http", "udp")).endpoints(pods.servers[0])
     for client in (pods.clients[0], pods.clients[1]):
         for udp in (False, True):
             bed.reach(client.where, pods.servers[:1], web.ip(family), udp=udp, keeps_address=True)
@@ -134,8 +133,7 @@ def test_source_pod_ip_is_preserved(bed: Testbed, pods: Pods, service: Make, fam
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hairpin(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should allow pods to hairpin back to themselves through services"""
-    web = service(ports=ports("http", "udp"))
-    web.endpoints(pods.servers[0])
+    web = service(ports=ports("http", "udp")).endpoints(pods.servers[0])
     for udp in (False, True):
         # Otherwise the pod would answer itself directly, past the node that has to translate back.
         bed.reach(pods.servers[0].where, pods.servers[:1], web.ip(family), udp=udp, is_masqueraded=True)
@@ -169,21 +167,18 @@ def test_services_go_up_and_down(bed: Testbed, pods: Pods, service: Make) -> Non
         one.delete()
         bed.fail(pods.clients[0].where, one.ip())
         bed.fail(bed.nodes[0], one.ip())
-        three = service()
-        three.endpoints(*pods.servers[:2])
+        three = service().endpoints(*pods.servers[:2])
         bed.reach(bed.nodes[0], pods.servers[:2], three.ip())
     assert failures == []
 
 
 def test_recreated_service(bed: Testbed, pods: Pods, service: Make) -> None:
     """should work after the service has been recreated"""
-    first = service()
-    first.endpoints(*pods.servers)
+    first = service().endpoints(*pods.servers)
     bed.reach(pods.clients[0].where, pods.servers, first.ip())
     first.delete()
     bed.fail(pods.clients[0].where, first.ip())
-    second = service(name=first.name, clusterIP=first.ip())
-    second.endpoints(*pods.servers)
+    second = service(name=first.name, clusterIP=first.ip()).endpoints(*pods.servers)
     for ip in second.ips:
         bed.reach(pods.clients[0].where, pods.servers, ip)
 
@@ -191,8 +186,7 @@ def test_recreated_service(bed: Testbed, pods: Pods, service: Make) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_node_port(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should be able to create a functioning NodePort service"""
-    web = service(type="NodePort", ports=ports("http", "udp"))
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort", ports=ports("http", "udp")).endpoints(*pods.servers)
     for node in bed.nodes:
         ip = bed.node_ip(node, family)
         bed.reach(CLIENT, pods.servers, ip, web.node_port())
@@ -206,8 +200,7 @@ def test_node_port(bed: Testbed, pods: Pods, service: Make, family: str) -> None
 def test_external_ip_of_no_node(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node"""
     ips = bed.new_ips()
-    web = service(externalIPs=[ips["ipv4"], ips["ipv6"]])
-    web.endpoints(*pods.servers)
+    web = service(externalIPs=[ips["ipv4"], ips["ipv6"]]).endpoints(*pods.servers)
     for where in everywhere(bed, pods):
         bed.reach(where, pods.servers, ips[family])
     with bed.route(ips[family], bed.nodes[1]):
@@ -232,8 +225,7 @@ def test_external_ip_and_traffic_policy(bed: Testbed, pods: Pods, service: Make)
 
 def test_node_port_of_several_protocols(bed: Testbed, pods: Pods, service: Make) -> None:
     """should be able to update service type to NodePort listening on same port number but different protocols"""
-    web = service(ports=[HTTP])
-    web.endpoints(*pods.servers, ports=[HTTP, UDP])
+    web = service(ports=[HTTP]).endpoints(*pods.servers, ports=[HTTP, UDP])
     bed.reach(pods.clients[0].where, pods.servers, web.ip())
     web.edit(type="NodePort")
     number, ip = web.node_port(), bed.node_ip(bed.nodes[1])
@@ -267,8 +259,7 @@ NO_FAMILY = {"ipFamilies": None, "ipFamilyPolicy": None, "internalTrafficPolicy"
 
 def test_cluster_ip_becomes_external_name(bed: Testbed, pods: Pods, service: Make) -> None:
     """should be able to change the type from ClusterIP to ExternalName"""
-    web = service()
-    web.endpoints(*pods.servers)
+    web = service().endpoints(*pods.servers)
     ips = web.ips
     for ip in ips:
         bed.reach(pods.clients[0].where, pods.servers, ip)
@@ -279,8 +270,7 @@ def test_cluster_ip_becomes_external_name(bed: Testbed, pods: Pods, service: Mak
 
 def test_node_port_becomes_external_name(bed: Testbed, pods: Pods, service: Make) -> None:
     """should be able to change the type from NodePort to ExternalName"""
-    web = service(type="NodePort")
-    web.endpoints(*pods.servers)
+    web = service(type="NodePort").endpoints(*pods.servers)
     vip, number, node_ip = web.ip(), web.node_port(), bed.node_ip(bed.nodes[0])
     bed.reach(CLIENT, pods.servers, node_ip, number)
     web.edit(**NAME_ONLY, **NO_FAMILY, externalTrafficPolicy=None, ports=None)
@@ -291,8 +281,7 @@ def test_node_port_becomes_external_name(bed: Testbed, pods: Pods, service: Make
 def test_cluster_ip_goes_on_while_the_type_changes(bed: Testbed, pods: Pods, service: Make) -> None:
     """A2, A41: ClusterIP, NodePort, LoadBalancer and back."""
     ips, client = bed.new_ips(), pods.clients[0].where
-    web = service()
-    web.endpoints(*pods.servers)
+    web = service().endpoints(*pods.servers)
     bed.reach(client, pods.servers, web.ip())
     with bed.steady(client, web.ip()) as failures:
         web.edit(type="NodePort")
@@ -357,8 +346,7 @@ def held(bed: Testbed, where: str, host: str, port: int) -> str | None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_session_affinity(bed: Testbed, pods: Pods, service: Make, kind: str, family: str) -> None:
     """should have session affinity work for service with type clusterIP / for NodePort service"""
-    web = service(type=kind, **AFFINITY)
-    web.endpoints(*pods.servers, pods.second)
+    web = service(type=kind, **AFFINITY).endpoints(*pods.servers, pods.second)
     host, port = frontend(bed, web, kind, family)
     eventually(lambda: held(bed, pods.clients[0].where, host, port) is not None, "one pod answers one client")
     one = held(bed, pods.clients[0].where, host, port)
@@ -439,8 +427,7 @@ def test_session_affinity_is_switched(bed: Testbed, pods: Pods, service: Make, k
 def test_session_affinity_is_shared_by_the_frontends_of_a_port(bed: Testbed, pods: Pods, service: Make) -> None:
     """A26: by client and port of the Service, whatever its way in; another client may be held elsewhere."""
     ips = bed.new_ips()
-    web = service(type="NodePort", externalIPs=[ips["ipv4"]], **AFFINITY)
-    web.endpoints(*pods.servers, pods.second)
+    web = service(type="NodePort", externalIPs=[ips["ipv4"]], **AFFINITY).endpoints(*pods.servers, pods.second)
     client = pods.clients[0].where
     eventually(lambda: held(bed, client, web.ip(), 80) is not None, "one pod answers one client")
     one = held(bed, client, web.ip(), 80)
@@ -479,8 +466,7 @@ def test_service_proxy_name(bed: Testbed, pods: Pods, service: Make) -> None:
 def test_headless_label(bed: Testbed, pods: Pods, service: Make) -> None:
     """should implement service.kubernetes.io/headless"""
     client, headless = pods.clients[0].where, {"service.kubernetes.io/headless": ""}
-    web = service(labels=headless)
-    web.endpoints(*pods.servers)
+    web = service(labels=headless).endpoints(*pods.servers)
     bed.reach(client, pods.servers, web.ip())
     bed.patch("endpointslice", f"{web.name}-a-ipv4", {"metadata": {"labels": headless}})
     bed.fail(client, web.ip())
@@ -523,8 +509,7 @@ def test_rejected_for_evicted_pods(bed: Testbed, pods: Pods, service: Make, star
 @pytest.mark.parametrize("family", FAMILIES)
 def test_internal_traffic_policy_local_pod_to_pod(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should respect internalTrafficPolicy=Local Pod to Pod"""
-    web = service(internalTrafficPolicy="Local")
-    web.endpoints(pods.servers[0])
+    web = service(internalTrafficPolicy="Local").endpoints(pods.servers[0])
     bed.reach(pods.clients[0].where, pods.servers[:1], web.ip(family))
     bed.drop(pods.clients[1].where, web.ip(family))  # A12
     web.endpoints()
@@ -533,16 +518,14 @@ def test_internal_traffic_policy_local_pod_to_pod(bed: Testbed, pods: Pods, serv
 
 def test_internal_traffic_policy_local_host_network_to_pod(bed: Testbed, pods: Pods, service: Make) -> None:
     """should respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod"""
-    web = service(internalTrafficPolicy="Local")
-    web.endpoints(pods.servers[0])
+    web = service(internalTrafficPolicy="Local").endpoints(pods.servers[0])
     bed.reach(pods.hosts[0].where, pods.servers[:1], web.ip())
     bed.drop(pods.hosts[1].where, web.ip())
 
 
 def test_internal_traffic_policy_local_to_host_network(bed: Testbed, pods: Pods, service: Make) -> None:
     """should respect internalTrafficPolicy=Local Pod and Node, to Pod (hostNetwork: true)"""
-    web = service(internalTrafficPolicy="Local", ports=[with_port(HTTP, targetPort=HOST_PORT)])
-    web.endpoints(pods.hosts[0])
+    web = service(internalTrafficPolicy="Local", ports=[with_port(HTTP, targetPort=HOST_PORT)]).endpoints(pods.hosts[0])
     for where in (pods.clients[0].where, bed.nodes[0]):
         bed.reach(where, pods.hosts[:1], web.ip())
     for where in (pods.clients[1].where, bed.nodes[1]):
@@ -552,8 +535,7 @@ def test_internal_traffic_policy_local_to_host_network(bed: Testbed, pods: Pods,
 def test_internal_policy_is_of_the_cluster_ip_alone(bed: Testbed, pods: Pods, service: Make) -> None:
     """A12, A13: each of the policies is about its own frontends."""
     ips, client = bed.new_ips(), pods.clients[1].where
-    web = service(type="NodePort", internalTrafficPolicy="Local", externalIPs=[ips["ipv4"]])
-    web.endpoints(pods.servers[0])
+    web = service(type="NodePort", internalTrafficPolicy="Local", externalIPs=[ips["ipv4"]]).endpoints(pods.servers[0])
     bed.drop(client, web.ip())
     bed.reach(client, pods.servers[:1], ips["ipv4"])
     bed.reach(CLIENT, pods.servers[:1], bed.node_ip(bed.nodes[1]), web.node_port())
@@ -569,8 +551,7 @@ def test_internal_policy_is_of_the_cluster_ip_alone(bed: Testbed, pods: Pods, se
 @pytest.mark.parametrize("family", FAMILIES)
 def test_external_traffic_policy_local_node_port(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """should support externalTrafficPolicy=Local for type=NodePort"""
-    web = service(**LOCAL, ports=ports("http", "udp"))
-    web.endpoints(pods.servers[0])
+    web = service(**LOCAL, ports=ports("http", "udp")).endpoints(pods.servers[0])
     for udp, name in ((False, "http"), (True, "udp")):
         here, there = bed.node_ip(bed.nodes[0], family), bed.node_ip(bed.nodes[1], family)
         bed.reach(CLIENT, pods.servers[:1], here, web.node_port(name), udp=udp, keeps_address=True)
@@ -579,8 +560,7 @@ def test_external_traffic_policy_local_node_port(bed: Testbed, pods: Pods, servi
 
 def test_masquerade_of_external_traffic(bed: Testbed, pods: Pods, service: Make) -> None:
     """A9: with the policy Cluster it is always masqueraded."""
-    web = service(type="NodePort")
-    web.endpoints(pods.servers[0])
+    web = service(type="NodePort").endpoints(pods.servers[0])
     for node, where in ((0, CLIENT), (1, CLIENT), (0, pods.clients[1].where)):
         bed.reach(where, pods.servers[:1], bed.node_ip(bed.nodes[node]), web.node_port(), is_masqueraded=True)
 
@@ -588,8 +568,7 @@ def test_masquerade_of_external_traffic(bed: Testbed, pods: Pods, service: Make)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_masquerade_of_cluster_ip_traffic(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """A32: from outside the cluster it is masqueraded, from a pod it is not."""
-    web = service()
-    web.endpoints(pods.servers[1])
+    web = service().endpoints(pods.servers[1])
     with bed.route(web.ip(family), bed.nodes[0]):
         bed.reach(CLIENT, pods.servers[1:2], web.ip(family), is_masqueraded=True)
     bed.reach(pods.clients[0].where, pods.servers[1:2], web.ip(family), keeps_address=True)
@@ -655,8 +634,7 @@ def test_blue_and_green(bed: Testbed, pods: Pods, service: Make, start: Start) -
 
 def test_conditions_that_are_not_said(bed: Testbed, pods: Pods, service: Make) -> None:
     """A17: an endpoint without conditions is ready."""
-    web = service()
-    web.endpoints(Endpoint(pods.servers[0], ready=None), unready(pods.servers[1]))
+    web = service().endpoints(Endpoint(pods.servers[0], ready=None), unready(pods.servers[1]))
     bed.reach(pods.clients[0].where, pods.servers[:1], web.ip())
 
 
@@ -708,10 +686,8 @@ def test_many_services_are_deleted_at_once(bed: Testbed, pods: Pods, service: Ma
 
 def test_services_that_a_proxy_leaves_alone(bed: Testbed, pods: Pods, service: Make) -> None:
     """A3: a headless Service disturbs nobody, and its endpoints are reached as they are."""
-    headless = service(clusterIP="None")
-    headless.endpoints(pods.servers[0])
-    other = service()
-    other.endpoints(pods.servers[1])
+    service(clusterIP="None").endpoints(pods.servers[0])
+    other = service().endpoints(pods.servers[1])
     bed.reach(pods.clients[0].where, pods.servers[1:2], other.ip())
     bed.reach(pods.clients[0].where, pods.servers[:1], pods.servers[0].ips["ipv4"], keeps_address=True)
 
@@ -720,8 +696,7 @@ def test_wrong_port_of_a_service_ip(bed: Testbed, pods: Pods, service: Make) -> 
     """A15: refused, not forwarded to wherever a default route leads."""
     if bed.proxy == "kube-proxy-iptables":
         pytest.skip("kube-proxy has no such rule in iptables mode")
-    web = service()
-    web.endpoints(pods.servers[0])
+    web = service().endpoints(pods.servers[0])
     for ip in web.ips:
         bed.reach(pods.clients[0].where, pods.servers[:1], ip)
         for where in (pods.clients[0].where, bed.nodes[0]):

@@ -57,8 +57,7 @@ def test_same_zone(bed: Testbed, pods: Pods, service: Make, start: Start, distri
 @pytest.mark.parametrize("family", FAMILIES)
 def test_zone_without_endpoints(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """... client in an endpoint-free zone reaches all"""
-    web = service(trafficDistribution="PreferClose")
-    web.endpoints(*at_home(pods, 0, 1))
+    web = service(trafficDistribution="PreferClose").endpoints(*at_home(pods, 0, 1))
     bed.reach(pods.clients[2].where, pods.servers[:2], web.ip(family))
     web.endpoints(*at_home(pods, 0, 2))
     bed.reach(pods.clients[2].where, pods.servers[2:], web.ip(family))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from kube_nftlb import names
 from lab.lab import Lab
@@ -147,12 +147,13 @@ class Service:
         status = {"status": {"loadBalancer": {"ingress": [{"ip": ip, **more} for ip in ips]}}}
         self.body = self.bed.patch("service", self.name, status, subresource="status")
 
-    def endpoints(self, *endpoints: Endpoint | Pod, slice_name: str = "a", ports: list[Object] | None = None) -> None:
+    def endpoints(self, *endpoints: Endpoint | Pod, slice_name: str = "a", ports: list[Object] | None = None) -> Self:
         """Write its slices, one for each family; the ports are by default those of the pods, under the same names."""
         ports = ports if ports is not None else [_slice_port(port) for port in self.body["spec"]["ports"]]
         for family in FAMILIES:
             bodies = [(e if isinstance(e, Endpoint) else Endpoint(e)).body(family) for e in endpoints]
             self.bed.put_slice(self.name, f"{self.name}-{slice_name}-{family}", family, bodies, ports)
+        return self
 
     def delete(self) -> None:
         """Delete it."""

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
-from tests import engine
 from tests.builders.manifests import service
 from tests.functional import commands
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import Used
 
 OPERATORS = ("operator", "operator-2")
-_OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ADDRESSES": "on"}
+_OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": "nftables", "KUBE_NFTLB_ADDRESSES": "on"}
 KILLS = int(os.environ.get("KUBE_NFTLB_TEST_OPERATOR_KILLS", "4"))
 MANY = 1000
 
@@ -249,6 +248,8 @@ def test_a_tenant_cannot_take_the_address_of_another(cluster: Cluster, here: str
     gets(cluster, "friend", here, "192.0.2.176")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("many", "198.18.0.0/22"))
     began = time.monotonic()
@@ -267,6 +268,8 @@ def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here:
     assert (len(found), len(set(found))) == (MANY, MANY)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.long
 def test_no_address_changes_while_operators_die_and_take_over(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("surviving", "198.18.8.0/24"))
     seen: dict[str, list[str]] = {}

@@ -11,7 +11,7 @@ from kube_nftlb import __version__, cli, errors
 from kube_nftlb.cli import app
 from kube_nftlb.commands import exits, group
 from kube_nftlb.commands.cluster.versions import of_cluster
-from kube_nftlb.commands.words import command_first, duration
+from kube_nftlb.commands.group import command_first, duration
 
 INTERNAL = {
     "operator",

@@ -19,7 +19,7 @@ from kube_nftlb.environment import ListenAddress
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
-from kube_nftlb.operator import kopf_connection
+from kube_nftlb.operator import kopf_settings
 from kube_nftlb.settings import OperatorSettings
 
 
@@ -159,7 +159,7 @@ async def test_kopf_goes_to_the_next_server_too(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     await servers[0].stop()
-    context = await kopf_connection.login(ApiServers([servers[1].address]))
+    context = await kopf_settings.login(ApiServers([servers[1].address]))
     async with context.aiohttp_session as session, session.get(f"{context.server}/api") as answer:
         assert answer.status == 200
     assert asked == ["second"]

@@ -148,6 +148,8 @@ def test_a_build_that_is_ended_ends_go(tmp_path: Path) -> None:
     script = (
         "import signal, sys; from pathlib import Path; from lab import go\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+        # Where tests run in the background of a shell, it has them ignore SIGINT, and so go.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"here = Path({str(tmp_path)!r}); go.build(here / 'go', here, here / 'out', here, ['c'], '', lambda *_: None)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as process:

@@ -49,3 +49,32 @@ def test_a_banned_name_is_found(tmp_path: Path, text: str) -> None:
     (message,) = lint.banned(lint.modules(tmp_path, "pkg"), {"told": "message", "Dirty": "Affected"})
     assert message.startswith(f"{tmp_path}/pkg/a.py:1: the name ")
     assert message.endswith("is banned; instead: message")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "finding"),
+    [
+        ({"lines": 3}, ""),
+        ({"lines": 2}, "programs/agent has 3 lines, 2 are allowed"),
+        ({"lines": 2, "Egress policies": 1}, ""),
+        ({"lines": 2, "Ingress": 1}, "agent grew for 'Ingress', which CHANGELOG.md does not have"),
+        ({"lines": 1, "Egress policies": 1}, "programs/agent has 3 lines, 2 are allowed"),
+    ],
+)
+def test_a_package_grows_only_for_what_the_changelog_has(tmp_path: Path, allowed: dict[str, int], finding: str) -> None:
+    programs = tmp_path / "programs"
+    (programs / "agent/sync").mkdir(parents=True)
+    (programs / "agent/a.py").write_text("1\n")
+    (programs / "agent/sync/b.py").write_text("1\n2\n")
+    (programs / "cli.py").write_text("1\n2\n3\n")
+    sizes = {"agent": allowed, "modules": {"lines": 3}}
+    messages = list(lint.too_large(programs, sizes, "- Egress policies of namespaces."))
+    assert len(messages) == bool(finding)
+    assert not finding or finding in messages[0]
+
+
+def test_a_new_package_is_allowed_nothing(tmp_path: Path) -> None:
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway/a.py").write_text("1\n")
+    (message,) = lint.too_large(tmp_path, {}, "")
+    assert "gateway has 1 lines, 0 are allowed" in message

@@ -207,9 +207,6 @@ class NftablesEngine:
         self._refused.pop(name, None)
         return name in self._table.placements and await self._table.has(name)
 
-    async def forget_stale(self, name: str) -> None:
-        """See ``Engine``. Its sessions lead nowhere once their endpoint is gone."""
-
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()

@@ -14,12 +14,12 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.nftlb import direct, plan, steering
+from kube_nftlb.agent.engine.nftlb import plan, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions, gone_marks
+from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import listeners, translate
+from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
@@ -73,7 +73,7 @@ class NftlbEngine:
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
         self._unsaved: str | None = None
-        """Reason the start-up file was not written when last tried; empty if it was."""
+        """Reason the start-up file was not written when last tried; None if it was."""
 
     @property
     def programmed(self) -> ProgrammedFarms:
@@ -164,7 +164,7 @@ class NftlbEngine:
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
         steps = self._plan(targets)
-        self._stale.expect(gone_marks(steps, targets, self.mirror.present))
+        self._stale.expect(plan.gone_marks(steps, targets, self.mirror.present))
         self._in_flight = targets
         failed = await self.mirror.apply(steps)
         self._in_flight = {}
@@ -184,10 +184,10 @@ class NftlbEngine:
         routing = next((each.direct for each in farms if each.direct is not None and not each.suspended), None)
         if routing is None:
             return
-        keeper = direct.keeper(routing.inlets)
-        if failed := await self.mirror.apply(self._plan({keeper.name: keeper})):
+        keeps = keeper(routing.inlets)
+        if failed := await self.mirror.apply(self._plan({keeps.name: keeps})):
             raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
-        self._startup_file.verified(keeper)
+        self._startup_file.verified(keeps)
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""
@@ -220,7 +220,7 @@ class NftlbEngine:
         return name not in refused and await self.drift(name) is None
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
+        """See ``DaemonEngine``."""
         await self._stale.release(name, set())
 
     async def maintain(self, *, busy: bool) -> str | None:

@@ -10,10 +10,9 @@ from typing import TypeVar
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import programmed
+from kube_nftlb.agent.engine.nftlb.translate import KEEPER, programmed
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects

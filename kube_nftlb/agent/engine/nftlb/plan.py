@@ -8,7 +8,7 @@ A backend whose mark changes, or goes to another backend, is removed first and t
 with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
@@ -40,7 +40,7 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             continue
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
-            needed = objects.clash(news, list(before.bound_ports()))
+            needed = _clash(news, list(before.bound_ports()))
             (first if needed else last).append(RemoveFarm(name))
             continue
         if before is not None and _must_be_new(before, farm):
@@ -55,9 +55,7 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             assert before is not None  # noqa: S101 - only parts of it were removed
         middle.extend(PutFarm(patch) for patch in _patches(before, farm))
         for address in _dropped(before, farm):
-            (first if objects.clash(news, list(address.bound_ports())) else last).append(
-                RemoveAddress(name, address.name)
-            )
+            (first if _clash(news, list(address.bound_ports())) else last).append(RemoveAddress(name, address.name))
         last.extend(
             RemoveSession(name, client)
             for client, backend in before.sessions.items()
@@ -67,6 +65,19 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
         gone = [backend for backend in before.backends if backend not in farm.backends]
         last.extend(_backends_removal(name, gone))
     return first + middle + last
+
+
+def gone_marks(
+    steps: Iterable[Step], wanted: Mapping[str, objects.Farm | None], present: Mapping[str, objects.Farm]
+) -> dict[str, set[int]]:
+    """Return the marks that no backend has after these steps, by the names of persistent farms that stay."""
+    gone: dict[str, set[int]] = {}
+    for step in steps:
+        if isinstance(step, RemoveBackends) and (after := wanted.get(step.name)) and present[step.name].persistent:
+            marks = {present[step.name].backends[backend].mark for backend in step.backends}
+            if marks := marks - {other.mark for other in after.backends.values()}:
+                gone.setdefault(step.name, set()).update(marks)
+    return gone
 
 
 def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
@@ -143,3 +154,11 @@ def _added(before: objects.Farm | None, farm: objects.Farm) -> Iterator[objects.
 
 def _dropped(before: objects.Farm, farm: objects.Farm) -> Iterator[objects.Address]:
     return (address for name, address in before.addresses.items() if name not in farm.addresses)
+
+
+def _clash(some: Collection[objects.BoundPort], others: Collection[objects.BoundPort]) -> bool:
+    """Return True if two farms cannot have these at the same time."""
+    if not set(some).isdisjoint(others):
+        return True
+    whole, whole_others = ({port.ip for port in ports if port.protocol == "all"} for ports in (some, others))
+    return any(port.ip in whole for port in others) or any(port.ip in whole_others for port in some)

@@ -3,7 +3,7 @@
 They are told by marks: each packet of a connection with the mark of a backend renews the session that leads there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import structlog
@@ -16,7 +16,6 @@ from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.netfilter.conntrack import filters
 from kube_nftlb.netfilter.conntrack.entries import UDP
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import RemoveBackends, Step
 
 WATCH_S = 2
 """Stale sessions are looked for until this long after a change: one may just have begun."""
@@ -24,19 +23,6 @@ _ATTEMPTS_MAX = 5
 """Times that the kernel is asked to forget what it refuses to, once in each pass."""
 
 _log = structlog.get_logger()
-
-
-def gone_marks(
-    steps: Iterable[Step], wanted: Mapping[str, objects.Farm | None], present: Mapping[str, objects.Farm]
-) -> dict[str, set[int]]:
-    """Return the marks that no backend has after these steps, by the names of persistent farms that stay."""
-    gone: dict[str, set[int]] = {}
-    for step in steps:
-        if isinstance(step, RemoveBackends) and (after := wanted.get(step.name)) and present[step.name].persistent:
-            marks = {present[step.name].backends[backend].mark for backend in step.backends}
-            if marks := marks - {other.mark for other in after.backends.values()}:
-                gone.setdefault(step.name, set()).update(marks)
-    return gone
 
 
 class _Watch(NamedTuple):

@@ -1,22 +1,35 @@
-"""A farm of this node as nftlb is to have it. Pure: no I/O."""
+"""A farm of this node as nftlb is to have it, and the marks of its backends. Pure: no I/O."""
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.nftlb import direct, marks
-from kube_nftlb.agent.model import NodeAddress, NodeFarm, Programmed
+from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, Programmed
+from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 _DEFAULT_SCHED_PARAM = "srcip"
 """nftlb makes no rules for the scheduler hash with the sched-param none, which is its own default."""
+
+_BY_CONNECTION = "srcip srcport"
+KEEPER = "Keeper"
+"""The name of a farm of our own in nftlb; those of users never begin with a capital."""
+_KEPT_IP = "192.0.2.1"
+"""An address for documentation (RFC 5737), which nobody has."""
+
+_WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
+    model: [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
+    for model in (FarmSpec, Backend)
+}
+"""The fields that nftlb has a name for. Once for all farms, as finding them is most of the work."""
 
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 
@@ -30,7 +43,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     spec = farm.spec
     endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
     requested = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
-    numbers = marks.allocate(
+    numbers = allocate_marks(
         endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
     )
     had = {b.name: b.options for b in present.backends.values()} if present else {}
@@ -61,7 +74,7 @@ def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
         # With backends, or for the node's own connections, nftlb asks nft for a chain that does not exist.
         return replace(translated, options={**translated.options, "intra-connect": "off"}, backends={})
     if farm.direct is not None:
-        return direct.routed(translated, farm.spec, farm.direct)
+        return _routed(translated, farm.spec, farm.direct)
     return translated
 
 
@@ -110,7 +123,7 @@ def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]
     One without a value is sent only to replace the value that nftlb has: most farms have few of them.
     """
     values = {}
-    for field, name in _wire_fields(type(model)):
+    for field, name in _WIRE_FIELDS[type(model)]:
         value = getattr(model, field)
         text = name.unset if value is None else _wire_value(value)
         if text != name.unset or present.get(name.key, text) != text:
@@ -118,13 +131,85 @@ def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]
     return values
 
 
-@functools.cache
-def _wire_fields(model: type[BaseModel]) -> list[tuple[str, Nftlb]]:
-    """Return the fields that nftlb has a name for. Cached, as finding them is most of the work."""
-    return [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
-
-
 def _wire_value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
+
+
+def allocate_marks(
+    wanted: Iterable[str], current: Mapping[str, int], requested: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return a mark for each wanted backend of one farm.
+
+    The marks ``requested`` by specs are always granted. Any other backend keeps the one that it has in ``current``, as
+    nftlb shows it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are
+    gone: if there are too few until then, some new backends get none yet.
+    Unusable marks (out of range, requested by another backend, or used twice) are replaced. Raises ValueError if more
+    are wanted than there are marks.
+    """
+    marks: dict[str, int] = dict(requested or {})
+    used = {*current.values(), *marks.values()}
+    assigned: set[int] = set(marks.values())
+    names = list(wanted)
+    if len(names) > (most := MARK_LAST - MARK_FIRST + 1):
+        raise ValueError(f"a farm has at most {most} backends, not {len(names)}")
+    for name in names:
+        mark = current.get(name)
+        if name not in marks and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in assigned:
+            marks[name] = mark
+            assigned.add(mark)
+    free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)
+    marks.update(zip((name for name in names if name not in marks), free, strict=False))
+    return marks
+
+
+def _routed(farm: objects.Farm, spec: FarmSpec, routing: DirectRouting) -> objects.Farm:
+    """Return a farm in the mode dsr, with the interfaces and MAC addresses by which its packets go.
+
+    nftlb would find the interface by the address, and a backend's MAC address in the neighbour table. So the address
+    need not be on the node, and neighbours need not be resolved.
+    """
+    backends = {
+        name: replace(backend, options={**backend.options, "ether-addr": routing.macs[backend.options["ip-addr"]]})
+        for name, backend in farm.backends.items()
+    }
+    options = {**farm.options, **_scheduling(spec), "oface": routing.bridge}
+    return replace(
+        farm,
+        options=options,
+        addresses=_by_name(_at_inlets(farm, routing.inlets)),
+        backends=backends,
+        sessions={},
+    )
+
+
+def keeper(inlets: Mapping[str, str]) -> objects.Farm:
+    """Return a farm without backends that must be in nftlb before any in the mode dsr, and stay when they go.
+
+    When the last listener leaves the ingress, nftlb continues to use what it frees then (docs/nftlb-defects.md). With a
+    listener of ours there is no last one.
+    """
+    plain = objects.Farm(KEEPER, {}, {KEEPER: objects.Address(KEEPER, "ipv4", _KEPT_IP, "1", "tcp")})
+    return objects.Farm(KEEPER, {"mode": "dsr", "scheduler": "rr", "state": "up"}, _by_name(_at_inlets(plain, inlets)))
+
+
+def _scheduling(spec: FarmSpec) -> dict[str, str]:
+    """nftlb schedules each packet anew: only what gives all packets of a connection one backend is of use."""
+    if spec.scheduler == "symhash" and spec.persistence == "none":
+        return {"persistence": "none"}
+    fields = next((chosen for chosen in (spec.persistence, spec.sched_param) if chosen != "none"), _BY_CONNECTION)
+    return {"scheduler": "hash", "sched-param": fields, "persistence": "none"}
+
+
+def _at_inlets(farm: objects.Farm, inlets: Mapping[str, str]) -> Iterator[objects.Address]:
+    for address in farm.addresses.values():
+        for interface, mac in sorted(inlets.items()):
+            # A bridge takes the MAC address of one of its ports, so it may change at any time, and does not matter.
+            ports = f"{address.ports} {interface}"
+            name = objects.address_name(farm.name, address.ip, address.protocol, ports)
+            yield replace(address, name=name, interface=interface, mac=mac)
+
+
+def _by_name(addresses: Iterable[objects.Address]) -> dict[str, objects.Address]:
+    return {address.name: address for address in addresses}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from tests.functional.cluster import eventually
 from tests.functional.conformance.conftest import Pods
 from tests.functional.conformance.testbed import COMPONENTS, FAMILIES, Service, Testbed
@@ -23,8 +24,7 @@ def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
     bed.reach(client, pods.servers, before.ip())
     with bed.steady(client, before.ip()) as failures:
         bed.restart_proxy()
-        after = service()
-        after.endpoints(*pods.servers[:2])
+        after = service().endpoints(*pods.servers[:2])
         bed.reach(client, pods.servers[:2], after.ip(), seconds=20)
         bed.reach(client, pods.servers, before.ip())
     assert failures == [], "the rules survive the daemon"
@@ -83,8 +83,7 @@ def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> Non
         try:
             stays.endpoints(*pods.servers[:2])
             goes.delete()
-            new = service()
-            new.endpoints(*pods.servers)
+            new = service().endpoints(*pods.servers)
             time.sleep(0.3)
             bed.reach(client, pods.servers, stays.ip())
             bed.reach(client, pods.servers, goes.ip())
@@ -107,5 +106,7 @@ def test_damage_to_a_chain_is_repaired(bed: Testbed, pods: Pods, service: Make) 
     bed.reach(client, pods.servers, web.ip())
     tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
     for kind, table in tables:
-        bed.nft(node, "flush", "table", kind, table)
+        # The agent has such a table for the moment of a comparison only.
+        if not table.endswith(blueprint_of("")):
+            bed.nft(node, "flush", "table", kind, table)
     bed.reach(client, pods.servers, web.ip(), seconds=40)

@@ -8,7 +8,7 @@ from kube_nftlb.agent.dsr.modes import NO_LINKS
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey

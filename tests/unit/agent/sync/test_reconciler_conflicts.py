@@ -20,8 +20,7 @@ def key(name: str) -> FarmKey:
 
 async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node) -> None:
     older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
-    node.list([younger, older], 20)
-    await node.settle(20)
+    await node.program([younger, older], 20)
     assert list(node.engine.farms) == ["old--http"]
     assert node.reason("young--http") is None, "the operator reports it"
     node.remove(key("old--http"), 21)
@@ -30,8 +29,7 @@ async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node)
 
 
 async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     calls: list[list[str]] = []
     apply = node.engine.apply
 
@@ -41,15 +39,13 @@ async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
 
     node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
     node.remove(WEB, 21)
-    node.put(farm("late--http", version=22))
-    await node.settle(22)
+    await node.change(farm("late--http", version=22))
     assert list(node.engine.farms) == ["late--http"]
     assert calls[0] == ["late--http", "web--http"]
 
 
 async def test_addresses_are_exchanged_in_one_call_of_the_engine(node: Node) -> None:
-    node.list([farm("a--http", addresses=at("10.96.0.1")), farm("b--http", addresses=at("10.96.0.2"))], 20)
-    await node.settle(20)
+    await node.program([farm("a--http", addresses=at("10.96.0.1")), farm("b--http", addresses=at("10.96.0.2"))], 20)
     node.put(
         farm("a--http", addresses=at("10.96.0.2"), generation=2, version=21),
         farm("b--http", addresses=at("10.96.0.1"), generation=2, version=22),
@@ -61,17 +57,14 @@ async def test_addresses_are_exchanged_in_one_call_of_the_engine(node: Node) -> 
 
 async def test_a_farm_that_no_service_controls_any_more_loses_its_rank(node: Node) -> None:
     forged = farm("forged", owner="web", created="2025-01-01T00:00:00Z", version=5)
-    node.list([forged, farm(owner="web", version=6)], 6)
-    await node.settle(6)
+    await node.program([forged, farm(owner="web", version=6)], 6)
     assert list(node.engine.farms) == ["forged"]
-    node.put(farm("forged", created="2025-01-01T00:00:00Z", version=7))
-    await node.settle(7)
+    await node.change(farm("forged", created="2025-01-01T00:00:00Z", version=7))
     assert list(node.engine.farms) == ["web--http"]
 
 
 async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: Node) -> None:
-    node.list([farm()], 19)
-    await node.settle(19)
+    await node.program([farm()], 19)
     await node.restart_agent()
     node.list([farm("thief")], 20)
     node.put_unreadable(WEB, 20)
@@ -84,8 +77,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Nod
     node.inputs.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
     squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
-    node.list([squatter, port], 20)
-    await node.settle(20)
+    await node.program([squatter, port], 20)
     (taken,) = node.engine.farms["port--http"].listeners
     others = set(node.engine.farms["a-squatter"].listeners)
     assert {port for port in range(30000, 30101) if taken._replace(port=port) not in others} == {30080}
@@ -102,8 +94,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node
     there = "172.31.0.12"
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
     named = [{"type": "ExternalIP", "ip": there, "ports": "30080"}, {"type": "ExternalIP", "ip": there, "ports": "80"}]
-    node.list([farm("squatter", addresses=named), port], 20)
-    await node.settle(20)
+    await node.program([farm("squatter", addresses=named), port], 20)
     assert {each.port for each in node.engine.farms["squatter"].listeners} == {80, 30080}, "it may be anybody's address"
     node.inputs.set_node_ips([there])
     await until(lambda: {each.port for each in node.engine.farms["squatter"].listeners} == {80})
@@ -112,10 +103,8 @@ async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node
 
 async def test_a_lost_listener_moves_alone_and_comes_back(node: Node) -> None:
     two = farm("late--http", created="2026-02-01T00:00:00Z", addresses=[*at("10.96.0.10"), *at("10.96.0.11")])
-    node.list([two], 19)
-    await node.settle(19)
-    node.put(farm("old--http", addresses=at("10.96.0.10"), version=20))
-    await node.settle(20)
+    await node.program([two], 19)
+    await node.change(farm("old--http", addresses=at("10.96.0.10"), version=20))
     assert {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.11"}
     assert {each.ip for each in node.engine.farms["old--http"].listeners} == {"10.96.0.10"}
     node.remove(key("old--http"), 21)
@@ -124,8 +113,7 @@ async def test_a_lost_listener_moves_alone_and_comes_back(node: Node) -> None:
 
 
 async def test_a_farm_gets_an_address_once_its_stuck_owner_has_left_it(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
     late = farm("late--http", addresses=[*at("10.96.0.10"), *at("10.96.0.99")], version=22)
     node.put(farm(addresses=at("10.96.0.11"), generation=2, version=21), late)
@@ -137,12 +125,10 @@ async def test_a_farm_gets_an_address_once_its_stuck_owner_has_left_it(node: Nod
 
 
 async def test_a_farm_that_is_to_move_to_an_absent_nftlb_keeps_its_address_in_nftables(node: Node) -> None:
-    node.list([farm(engine="nftables")], 20)
-    await node.settle(20)
+    await node.program([farm(engine="nftables")], 20)
     node.engine.blockers["web--http"] = Blocker("NftlbUnreachable", "connection refused")
     moved = farm(engine="nftlb", addresses=at("10.96.0.11"), generation=2, version=21)
-    node.put(moved, farm("late--http", engine="nftables", version=22))
-    await node.settle(22)
+    await node.change(moved, farm("late--http", engine="nftables", version=22))
     assert list(node.nftables.farms) == ["web--http"]
     assert node.reason("late--http") == "AddressInUse"
     node.engine.blockers.clear()
@@ -152,8 +138,7 @@ async def test_a_farm_that_is_to_move_to_an_absent_nftlb_keeps_its_address_in_nf
 
 async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: Node) -> None:
     first = farm("a--http", addresses=at("10.96.0.12"))
-    node.list([first, farm()], 20)
-    await node.settle(20)
+    await node.program([first, farm()], 20)
     node.nft.lacks = ("queue num",)
     # A pass has two, the new one and the first: that which has the address comes along because of it.
     node.put(
@@ -171,13 +156,11 @@ async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: No
 async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node, impossible: str) -> None:
     other = at("10.96.0.11")
     queue: dict[str, Any] = {"queue": 3} if impossible == "KernelFeatureMissing" else {}
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.nft.lacks = ("queue num",)
     if impossible == "Unsupported":
         node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
-    node.put(farm(addresses=other, **queue, generation=2, version=21), farm("late--http", version=22))
-    await node.settle(22)
+    await node.change(farm(addresses=other, **queue, generation=2, version=21), farm("late--http", version=22))
     assert list(node.engine.farms) == ["web--http"]
     assert (node.reason("late--http"), node.reason()) == ("AddressInUse", impossible)
     node.engine.blockers.clear()
@@ -187,8 +170,7 @@ async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node,
 
 
 async def test_an_address_is_not_given_away_if_the_owners_rules_are_refused(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.nft.lacks = ("limit rate over 3/",)
     node.put(
         farm(addresses=at("10.96.0.11"), limits={"new": "3/second"}, generation=2, version=21),
@@ -200,8 +182,7 @@ async def test_an_address_is_not_given_away_if_the_owners_rules_are_refused(node
 
 
 async def test_an_owner_that_cannot_be_decided_keeps_its_address(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.list([farm("owner")], 20)
-    await node.settle(20)
+    await node.program([farm("owner")], 20)
     real = node.engine.unsupported
 
     def broken(given: NodeFarm) -> Blocker | None:
@@ -211,7 +192,6 @@ async def test_an_owner_that_cannot_be_decided_keeps_its_address(node: Node, mon
 
     monkeypatch.setattr(node.engine, "unsupported", broken)
     node.put(farm("owner", generation=2, version=21, addresses=[{"ip": "10.96.0.99", "ports": "80"}]))
-    node.put(farm("late", version=22))
-    await node.settle(22)
+    await node.change(farm("late", version=22))
     assert (node.reason("owner"), node.reason("late")) == ("Unsupported", "AddressInUse")
     assert set(node.engine.farms) == {"owner"}

@@ -14,8 +14,7 @@ from tests.unit.agent.sync.test_reconciler import at
 @pytest.fixture
 async def quiet(node: Node) -> Node:
     """A node whose farm was programmed and compared."""
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await until(lambda: node.loop.settled)
     await node.passes(1)
     assert node.loop.progress.drift_repaired == 0
@@ -48,7 +47,7 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
         verdicts.extend({rule for rule in rules if rule not in verdicts[-1:]})
 
     async def repaired(name: str | None = None) -> None:
-        assert verdicts == ["ip daddr @service-ranges-ip drop"]
+        assert verdicts == ["ip daddr @service-ranges-ip meta nfproto vmap { ipv4 : drop }"]
         await repair(name)
 
     quiet.nft.run = noted  # type: ignore[method-assign]  # noted, and called
@@ -59,7 +58,8 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
     quiet.reader.foreign_changes += 1
     await until(lambda: not quiet.nftables.missing)
     await until(lambda: len(verdicts) == 2)
-    assert verdicts == [f"ip daddr @service-ranges-ip {verdict}" for verdict in ("drop", "goto refuse")]
+    vmaps = [f"meta nfproto vmap {{ ipv4 : {verdict} }}" for verdict in ("drop", "goto refuse")]
+    assert verdicts == [f"ip daddr @service-ranges-ip {each}" for each in vmaps]
     drift_repaired = quiet.loop.progress.drift_repaired
     await quiet.passes(2 * Timing().audit_every_s)
     assert quiet.loop.progress.drift_repaired == drift_repaired
@@ -67,8 +67,7 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
 
 async def test_all_farms_are_programmed_at_once_when_an_agent_starts(node: Node) -> None:
     farms = [farm(f"f{n}", addresses=at(f"10.96.0.{n}"), engine="nftables") for n in range(1, 100)]
-    node.list([*farms, farm("other")], 20)
-    await node.settle(20)
+    await node.program([*farms, farm("other")], 20)
     assert node.nftables.begun == [99]
 
 
@@ -96,8 +95,7 @@ async def test_the_audit_compares_every_farm(node: Node) -> None:
     await until(lambda: node.loop.settled)
     await node.passes(3)
     node.engine.compared.clear()
-    node.put(farm("f1", addresses=at("10.96.0.99"), generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm("f1", addresses=at("10.96.0.99"), generation=2, version=21))
     await node.passes(Timing().audit_every_s + 3)
     assert {name for name in node.engine.compared if name} == {each.metadata.name for each in farms}
     node.engine.compared.clear()

@@ -45,8 +45,7 @@ async def test_an_unreachable_engine_is_retried_after_a_while(node: Node) -> Non
 
 
 async def test_an_unreachable_engine_is_noticed_without_a_change(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.reachable = False
     await until(lambda: bool(node.loop.progress.engine_error))
     await node.passes(1)
@@ -75,12 +74,10 @@ async def test_an_agent_that_has_never_reached_its_engine_has_done_nothing(node:
 
 
 async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.error = ValueError("nobody thought of this")
     began = node.clock.now()
-    node.put(farm(generation=2, version=21, scheduler="weight"))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, scheduler="weight"))
     assert node.clock.now() - began >= Timing().unexpected_s
     assert any("nobody thought of this" in error for error in node.errors)
     assert node.engine.farms["web--http"].version.generation == 2
@@ -89,19 +86,16 @@ async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None
 
 async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
     node.engine.error = errors.KernelError("busy")
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     assert "busy" in node.errors
     assert node.loop.progress.last_error is None, "it is over"
     assert node.loop.progress.engine_error is None
 
 
 async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> None:
-    node.list([farm("good--http")], 20)
-    await node.settle(20)
+    await node.program([farm("good--http")], 20)
     node.engine.refused["bad--http"] = "out of marks"
-    node.put(farm("bad--http", addresses=at("10.96.0.11"), version=21))
-    await node.settle(21)
+    await node.change(farm("bad--http", addresses=at("10.96.0.11"), version=21))
     assert list(node.engine.farms) == ["good--http"]
     assert node.reason("bad--http") == "Refused"
     assert "out of marks" in node.loop.progress.problems[WEB._replace(name="bad--http")].message
@@ -136,11 +130,9 @@ async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often
 
 
 async def test_an_update_that_is_refused_leaves_the_farm_as_it_was_and_is_retried(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.refused["web--http"] = "out of memory"
-    node.put(farm(generation=2, version=21, scheduler="weight"))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, scheduler="weight"))
     assert node.reason() == "Refused"
     problem = node.loop.progress.problems[WEB]
     assert (problem.generation, "out of memory" in problem.message) == (2, True)
@@ -156,8 +148,7 @@ async def test_an_update_that_is_refused_leaves_the_farm_as_it_was_and_is_retrie
 
 
 async def test_an_update_that_the_kernel_silently_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     revert = node.engine.revert
 
     async def reverted(name: str) -> bool:
@@ -167,15 +158,13 @@ async def test_an_update_that_the_kernel_silently_refuses_leaves_the_farm_as_it_
     node.engine.revert = reverted  # type: ignore[method-assign]  # the kernel has what it had
     node.engine.repair = node.engine.forget_stale  # type: ignore[assignment, method-assign]  # repairs nothing
     node.engine.deviations["web--http"] = "no such backend"
-    node.put(farm(generation=2, version=21, scheduler="weight"))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, scheduler="weight"))
     assert node.reason() == "Refused"
     assert node.engine.farms["web--http"].version.generation == 1
 
 
 async def test_a_farm_whose_removal_is_refused_is_removed_later(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.refused["web--http"] = "out of memory"
     node.remove(WEB, 21)
     await node.settle(21)
@@ -185,12 +174,10 @@ async def test_a_farm_whose_removal_is_refused_is_removed_later(node: Node) -> N
 
 
 async def test_a_farm_of_an_earlier_agent_whose_removal_is_refused_is_removed_later(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await node.restart_agent()
     node.engine.refused["web--http"] = "out of memory"
-    node.list([], 21)
-    await node.settle(21)
+    await node.program([], 21)
     assert list(node.engine.farms) == ["web--http"]
     node.engine.refused.clear()
     await until(lambda: not node.engine.farms)
@@ -198,8 +185,7 @@ async def test_a_farm_of_an_earlier_agent_whose_removal_is_refused_is_removed_la
 
 async def test_a_farm_that_the_kernel_does_not_get_is_repaired_first(node: Node) -> None:
     node.engine.deviations["web--http"] = "no listener"
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     assert node.engine.repaired == ["web--http"]
     assert node.loop.progress.problems == {}
 
@@ -207,8 +193,7 @@ async def test_a_farm_that_the_kernel_does_not_get_is_repaired_first(node: Node)
 async def test_a_farm_that_cannot_be_repaired_is_taken_out(node: Node) -> None:
     node.engine.deviations["web--http"] = "no listener"
     node.engine.irreparable.add("web--http")
-    node.list([farm(), farm("good--http", addresses=at("10.96.0.11"))], 20)
-    await node.settle(20)
+    await node.program([farm(), farm("good--http", addresses=at("10.96.0.11"))], 20)
     assert list(node.engine.farms) == ["good--http"]
     assert node.reason() == "Refused"
     assert "no listener" in node.loop.progress.problems[WEB].message
@@ -216,12 +201,10 @@ async def test_a_farm_that_cannot_be_repaired_is_taken_out(node: Node) -> None:
 
 async def test_a_farm_that_was_refused_is_tried_at_once_if_it_changes(node: Node) -> None:
     node.engine.refused["web--http"] = "no"
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.engine.refused.clear()
     began = node.clock.now()
-    node.put(farm(generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21))
     assert node.clock.now() - began < Timing().back_off_s
     assert list(node.engine.farms) == ["web--http"]
     assert node.loop.progress.problems == {}
@@ -231,8 +214,7 @@ async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: No
     node.engine.trouble = "cannot write a file"
     node.list([farm()], 20)
     await until(lambda: node.loop.progress.last_error == "cannot write a file")
-    node.put(farm(generation=2, version=21, scheduler="weight"))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, scheduler="weight"))
     assert node.engine.farms["web--http"].version.generation == 2
     node.engine.trouble = None
     await until(lambda: node.loop.progress.last_error is None)
@@ -240,16 +222,14 @@ async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: No
 
 async def test_a_farm_that_the_engine_cannot_serve_is_reported(node: Node) -> None:
     node.engine.blockers["web--http"] = Blocker("Unsupported", "too many backends")
-    node.list([farm(), farm("b--http", addresses=at("10.96.0.11"))], 20)
-    await node.settle(20)
+    await node.program([farm(), farm("b--http", addresses=at("10.96.0.11"))], 20)
     assert list(node.engine.farms) == ["b--http"]
     assert node.reason() == "Unsupported"
 
 
 async def test_a_farm_that_refuses_clients_is_programmed_without_endpoints(node: Node) -> None:
     node.engine.blockers["web--http"] = Blocker("NftlbDefect", "no", refuse_clients=True)
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     assert node.engine.farms["web--http"].endpoints == ()
     assert list(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80"]
     assert node.reason() == "NftlbDefect"
@@ -257,80 +237,67 @@ async def test_a_farm_that_refuses_clients_is_programmed_without_endpoints(node:
 
 async def test_a_farm_that_needs_a_missing_feature_is_not_programmed(node: Node) -> None:
     node.nft.lacks = ("queue num",)
-    node.list([farm(queue=3), farm("other", addresses=at("10.96.0.11"))], 10)
-    await node.settle(10)
+    await node.program([farm(queue=3), farm("other", addresses=at("10.96.0.11"))], 10)
     assert list(node.engine.farms) == ["other"]
     assert node.reason() == "KernelFeatureMissing"
     assert "CONFIG_NFT_QUEUE" in node.loop.progress.problems[WEB].message
-    node.put(farm(generation=2, version=11))
-    await node.settle(11)
+    await node.change(farm(generation=2, version=11))
     assert sorted(node.engine.farms) == ["other", "web--http"]
     assert node.loop.progress.problems == {}
 
 
 async def test_a_farm_that_begins_to_need_a_missing_feature_stays(node: Node) -> None:
     node.nft.lacks = ("queue num",)
-    node.list([farm(limits={"new": "5/second"})], 10)
-    await node.settle(10)
+    await node.program([farm(limits={"new": "5/second"})], 10)
     chains, changes = dict(node.nft.chains), list(node.engine.changes)
-    node.put(farm(queue=3, generation=2, version=11))
-    await node.settle(11)
+    await node.change(farm(queue=3, generation=2, version=11))
     assert node.engine.changes == changes
     assert node.nft.chains == chains
     assert node.reason() == "KernelFeatureMissing"
 
 
 async def test_a_restarted_agent_keeps_clients_out_of_a_farm_that_stays(node: Node) -> None:
-    node.list([farm(addresses=RANGES)], 20)
-    await node.settle(20)
+    await node.program([farm(addresses=RANGES)], 20)
     node.nft.lacks = ("queue num",)
     wanted = farm(addresses=RANGES, queue=3, generation=2, version=21)
     node.put(wanted)
     await node.settle(21)
     await node.restart_agent()
-    node.list([wanted], 21)
-    await node.settle(21)
+    await node.program([wanted], 21)
     assert node.reason() == "KernelFeatureMissing"
     assert "web--http" in node.engine.farms
     assert node.nft.sets["source-ranges-ip"]
 
 
 async def test_clients_of_a_deleted_farm_that_an_engine_keeps_are_refused(node: Node) -> None:
-    node.list([farm(addresses=[*RANGES, *at("10.96.0.11")])], 20)
-    await node.settle(20)
+    await node.program([farm(addresses=[*RANGES, *at("10.96.0.11")])], 20)
     await node.restart_agent()
     node.engine.refused["web--http"] = "it hangs"
-    node.list([], 21)
-    await node.settle(21)
+    await node.program([], 21)
     assert sorted(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80", "tcp . 10.96.0.11 . 80"]
 
 
 async def test_farms_whose_rules_the_kernel_refuses_hurt_no_other(node: Node) -> None:
     node.nft.lacks = ("limit rate over 3/",)
     limited = farm("limited--http", addresses=at("10.96.0.11"), limits={"new": "3/second"})
-    node.list([farm("a--http"), limited], 20)
-    await node.settle(20)
+    await node.program([farm("a--http"), limited], 20)
     assert list(node.engine.farms) == ["a--http"], "without its limit it is not served at all"
     problem = node.loop.progress.problems[WEB._replace(name="limited--http")]
     assert (problem.reason, "limit rate" in problem.message) == ("Refused", True)
-    node.put(farm("b--http", addresses=at("10.96.0.12"), version=21))
-    await node.settle(21)
+    await node.change(farm("b--http", addresses=at("10.96.0.12"), version=21))
     assert "b--http" in node.engine.farms
 
 
 async def test_a_farm_keeps_its_rules_if_the_kernel_refuses_the_new_ones(node: Node) -> None:
-    node.list([farm(addresses=RANGES)], 20)
-    await node.settle(20)
+    await node.program([farm(addresses=RANGES)], 20)
     chains = {name: list(rules) for name, rules in node.nft.chains.items() if "ranges" in name}
     node.nft.lacks = ("limit rate over 3/",)
-    node.put(farm(addresses=RANGES, limits={"new": "3/second"}, generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm(addresses=RANGES, limits={"new": "3/second"}, generation=2, version=21))
     assert node.reason() == "Refused"
     assert node.engine.farms["web--http"].version.generation == 1
     assert chains
     assert {name: node.nft.chains.get(name) for name in chains} == chains
-    node.put(farm(addresses=RANGES, generation=3, version=22))
-    await node.settle(22)
+    await node.change(farm(addresses=RANGES, generation=3, version=22))
     assert node.loop.progress.problems == {}
 
 
@@ -338,8 +305,7 @@ async def test_a_refusal_counts_though_the_labels_changed_meanwhile(node: Node) 
     run = node.nft.run
     raw = raw_farm(limits={"new": "3/second"}, version=21)
     raw["metadata"]["labels"] = {"team": "a"}
-    node.list([farm(limits={"new": "3/second"})], 20)
-    await node.settle(20)
+    await node.program([farm(limits={"new": "3/second"})], 20)
 
     async def labelled(commands: str) -> None:
         if "limit rate over 3/" in commands:
@@ -354,8 +320,7 @@ async def test_a_refusal_counts_though_the_labels_changed_meanwhile(node: Node) 
 
 async def test_rules_that_the_kernel_refuses_are_retried(node: Node) -> None:
     node.nft.lacks = ("limit rate over 3/",)
-    node.list([farm(limits={"new": "3/second"})], 20)
-    await node.settle(20)
+    await node.program([farm(limits={"new": "3/second"})], 20)
     assert node.reason() == "Refused"
     node.nft.lacks = ()
     await until(lambda: not node.loop.progress.problems)
@@ -364,8 +329,7 @@ async def test_rules_that_the_kernel_refuses_are_retried(node: Node) -> None:
 
 async def test_farms_in_the_mode_dsr_that_cannot_be_served_stop_nothing(node: Node) -> None:
     addresses = [{"ip": "10.96.0.11", "ports": "80"}, {"type": "NodePort", "ports": "30080"}]
-    node.list([farm("odd--http", mode="dsr", addresses=addresses, backends=[]), farm("a--http")], 20)
-    await node.settle(20)
+    await node.program([farm("odd--http", mode="dsr", addresses=addresses, backends=[]), farm("a--http")], 20)
     assert "a--http" in node.engine.farms
     assert node.reason("odd--http") == "AddressInUse"
 
@@ -373,20 +337,17 @@ async def test_farms_in_the_mode_dsr_that_cannot_be_served_stop_nothing(node: No
 async def test_a_field_that_the_agent_does_not_know_is_named_and_the_farm_is_served(node: Node) -> None:
     newer = parse(raw_farm(colour="green"))
     assert isinstance(newer, Farm)
-    node.list([newer], 20)
-    await node.settle(20)
+    await node.program([newer], 20)
     assert list(node.engine.farms) == ["web--http"]
     problem = node.loop.progress.problems[WEB]
     assert (problem.reason, problem.harmless) == ("NoEffect", True)
     assert problem.message.startswith("spec.colour: this agent")
-    node.put(farm(generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21))
     await until(lambda: not node.loop.progress.problems)
 
 
 async def test_a_farm_whose_address_has_a_field_that_the_agent_does_not_know_stays_as_it_was(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     addresses = [{"ip": "10.96.0.10", "ports": "80", "admits": "friends"}]
     unreadable = parse(raw_farm(generation=2, addresses=addresses))
     assert isinstance(unreadable, Problem)

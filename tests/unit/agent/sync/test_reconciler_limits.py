@@ -66,8 +66,7 @@ async def test_it_is_the_same_after_a_restart(small: Node) -> None:
 
 async def test_a_policy_beyond_the_limit_lets_nobody_in_and_says_so(node: Node) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([farm(policies=["list"])], 20)
-    await node.settle(20)
+    await node.program([farm(policies=["list"])], 20)
     node.inputs.refuse_policy(PolicyKey("default", "list"))
     await until(lambda: bool(node.loop.progress.problems))
     assert node.reason() == "PolicyInvalid"

@@ -37,8 +37,7 @@ async def test_a_listed_policy_is_enforced_with_the_first_farms(node: Node) -> N
 
 
 async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node: Node) -> None:
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     assert rules_met(node) == ["drop"]
     assert node.reason() == "PolicyMissing"
     assert "NftlbPolicy 'list' not found" in node.loop.progress.problems[WEB].message
@@ -54,16 +53,14 @@ async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node:
 
 async def test_an_invalid_policy_lets_nobody_in(node: Node) -> None:
     node.inputs.put_policy(raw_policy(type="what", version=11))
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     assert rules_met(node) == ["drop"]
     assert node.reason() == "PolicyInvalid"
 
 
 async def test_the_ranges_of_a_policy_change_without_a_look_at_its_farms(node: Node) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     await node.passes(1)
     changes, compared = len(node.engine.changes), len(node.engine.compared)
     node.inputs.put_policy(raw_policy(version=21, generation=2, cidrs=["10.1.0.0/16", "10.3.0.0/16"]))
@@ -74,8 +71,7 @@ async def test_the_ranges_of_a_policy_change_without_a_look_at_its_farms(node: N
 
 async def test_a_policy_that_turns_from_deny_to_allow_changes_the_rules(node: Node) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     node.inputs.put_policy(raw_policy(version=21, generation=2, type="allow"))
     await until(lambda: node.loop.progress.policy_watermark == 21)
     assert rules_met(node) == ["ip saddr @policy-default.list-ip return", "drop"]
@@ -83,8 +79,7 @@ async def test_a_policy_that_turns_from_deny_to_allow_changes_the_rules(node: No
 
 async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node: Node) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     met: list[list[str]] = []
     apply = node.engine._apply  # noqa: SLF001 - a fake
 
@@ -93,16 +88,14 @@ async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node
         return apply(name, farm)
 
     node.engine._apply = noted  # type: ignore[method-assign]  # noqa: SLF001 - noted, and called
-    node.put(guarded(generation=2, version=21, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
-    await node.settle(21)
+    await node.change(guarded(generation=2, version=21, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
     assert met[:2] == [DENIES, DENIES]
     assert (rules_met(node), rules_met(node, "10.96.0.11")) == ([], DENIES)
 
 
 @pytest.mark.parametrize("spec", [{"addresses": [{"sourceRanges": ["10.0.0.0/8"]}]}, {"limits": {"new": "5/second"}}])
 async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node: Node, spec: dict[str, Any]) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await node.restart_agent()
     raw = {"metadata": {"namespace": "default", "name": "web--http"}, "spec": {"mode": "newer", **spec}}
     node.list([], 21)
@@ -114,8 +107,7 @@ async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node
 
 async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: Node) -> None:
     node.inputs.put_policy(raw_policy())
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     await node.restart_agent([raw_policy()])
     node.list([], 21)
     node.put_unreadable(WEB, 21, refers=policy_references.raw_references(raw_farm(policies=["list"])))
@@ -127,8 +119,7 @@ async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(
 
 async def test_limits_that_the_kernel_refuses_with_a_policy_are_reported_and_retried(node: Node) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([farm(limits={"new": "3/second"}), guarded(name="other--http", addresses=OTHER)], 20)
-    await node.settle(20)
+    await node.program([farm(limits={"new": "3/second"}), guarded(name="other--http", addresses=OTHER)], 20)
     await node.passes(3)
     limited = dict(node.nft.sets["connections-ip"])
     assert limited

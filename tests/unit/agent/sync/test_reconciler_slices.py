@@ -33,8 +33,7 @@ async def test_nothing_is_programmed_before_slices_are_listed(node: Node) -> Non
 
 
 async def test_endpoints_come_and_go_without_a_change_of_the_farm(node: Node) -> None:
-    node.list([farm(**FROM_WEB)], 10)
-    await node.settle(10)
+    await node.program([farm(**FROM_WEB)], 10)
     assert served(node) == []
     node.put_slice(slice_of("10.244.1.2", "10.244.1.3"), 11)
     await node.settle_slices(11)
@@ -46,13 +45,11 @@ async def test_endpoints_come_and_go_without_a_change_of_the_farm(node: Node) ->
 
 
 async def test_the_watermark_waits_for_the_farm_and_no_other_does(node: Node) -> None:
-    node.list([farm(**FROM_WEB)], 10)
-    await node.settle(10)
+    await node.program([farm(**FROM_WEB)], 10)
     node.put_slice(slice_of("10.244.1.2"), 900)
     assert node.loop.progress.slice_watermark < 900
     await node.settle_slices(900)
-    node.put(farm("other--http", version=11, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
-    await node.settle(11)
+    await node.change(farm("other--http", version=11, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
 
 
 async def test_a_restarted_agent_leaves_endpoints_that_are_right(node: Node) -> None:
@@ -62,8 +59,7 @@ async def test_a_restarted_agent_leaves_endpoints_that_are_right(node: Node) -> 
     await node.settle_slices(11)
     commands = len(node.nft.commands)
     await node.restart_agent(slices=[each])
-    node.list([farm(**FROM_WEB)], 12)
-    await node.settle(12)
+    await node.program([farm(**FROM_WEB)], 12)
     assert served(node) == ["10.244.1.2"]
     assert len(node.nft.commands) == commands
 
@@ -71,11 +67,9 @@ async def test_a_restarted_agent_leaves_endpoints_that_are_right(node: Node) -> 
 async def test_a_farm_of_the_older_form_gives_way_to_one_by_reference(node: Node) -> None:
     backends = [{"name": "10-244-1-2-8080", "ip": "10.244.1.2", "port": 8080, "nodeName": "n1"}]
     node.put_slice(slice_of("10.244.1.2"), 9)
-    node.list([farm(backends=backends)], 10)
-    await node.settle(10)
+    await node.program([farm(backends=backends)], 10)
     before = node.engine.farms["web--http"].endpoints
-    node.put(farm(version=11, generation=2, **FROM_WEB))
-    await node.settle(11)
+    await node.change(farm(version=11, generation=2, **FROM_WEB))
     assert node.engine.farms["web--http"].endpoints == before
 
 
@@ -84,8 +78,7 @@ async def test_the_latency_of_an_endpoint_is_measured_on_the_node(node: Node) ->
         (family,) = metrics.PROGRAMMING_SECONDS.collect()
         return next(sample.value for sample in family.samples if sample.name.endswith("_count"))
 
-    node.list([farm(**FROM_WEB)], 10)
-    await node.settle(10)
+    await node.program([farm(**FROM_WEB)], 10)
     before = count()
     node.put_slice(slice_of("10.244.1.2"), 11, datetime.now(UTC) + timedelta(seconds=1))
     await node.settle_slices(11)

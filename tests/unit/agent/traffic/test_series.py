@@ -1,14 +1,18 @@
 """The farms and backends that have series, and the values of these."""
 
+import asyncio
+import errno
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from kube_nftlb import label_selector, metrics
 from kube_nftlb.agent.sync.farm_index import FarmIndex
-from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.traffic import series
 from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -185,3 +189,16 @@ def test_lost_events_are_counted(node: Node) -> None:
     before = sample("kube_nftlb_traffic_events_lost_total") or 0
     node.add(lost=2)
     assert sample("kube_nftlb_traffic_events_lost_total") == before + 2
+
+
+async def test_a_node_that_cannot_start_a_process_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = iter([BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), asyncio.CancelledError()])
+
+    async def start(*_args: object, **_options: object) -> None:
+        raise next(outcomes)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(series, "_RETRY_S", 0)
+    with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+        await series.count_traffic(lambda _: None)
+    assert [entry["event"] for entry in logs] == ["cannot count traffic, starting again"]

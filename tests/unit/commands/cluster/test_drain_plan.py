@@ -5,7 +5,7 @@ from typing import Any
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan
 from kube_nftlb.commands.cluster.drain_plan import Member, Open, PodRef
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from tests.builders import endpoint, raw_backend, raw_farm, raw_service_farm, raw_slice
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from kube_nftlb import names, reasons
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE
 from kube_nftlb.commands.cluster.findings import ADDRESS_ADVICE, ADVICE, Finding, find, of_addresses, of_services
-from kube_nftlb.commands.cluster.view import ClusterView, lacking_address
+from kube_nftlb.commands.view import ClusterView, lacking_address
 from tests.builders import raw_farm, raw_nftlb_node, raw_node, raw_service
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kube_nftlb.commands.cluster.service_tree import FarmView, ServiceView, tree
 from kube_nftlb.commands.cluster.service_view import view
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from tests.builders import (
     endpoint,
     raw_farm,

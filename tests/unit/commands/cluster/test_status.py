@@ -10,7 +10,7 @@ from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find, of_farms
 from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well
 from kube_nftlb.commands.cluster.status import line as in_one_line
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from tests.builders import raw_node, raw_service_farm
 from tests.unit.commands.cluster.test_findings import NOW, farm, node, told
 

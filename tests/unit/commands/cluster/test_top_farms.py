@@ -4,7 +4,7 @@ import pytest
 
 from kube_nftlb.commands.cluster import top_farms
 from kube_nftlb.commands.cluster.options import By
-from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.netfilter.traffic.report import BackendCounts, ListenerCounts, Report
 from kube_nftlb.netfilter.traffic.tally import Counts
 from tests.builders import raw_node

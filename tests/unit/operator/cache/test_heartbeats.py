@@ -1,9 +1,8 @@
 """Agents that no longer report."""
 
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.heartbeats import Heartbeats
 from kube_nftlb.operator.cache.node_changes import NodeChanges
-from kube_nftlb.operator.cache.node_record import parse_node
+from kube_nftlb.operator.cache.node_record import Heartbeats, parse_node
 from kube_nftlb.operator.readiness.gated_ips import counting_nodes
 from tests.builders import raw_nftlb_node
 from tests.fakes.clock import FakeClock

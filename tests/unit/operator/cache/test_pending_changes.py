@@ -5,8 +5,7 @@ import pytest
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.pending_changes import PendingChanges
+from kube_nftlb.operator.cache.ingest import CacheWriter, PendingChanges
 from tests.builders import endpoint, raw_service, raw_service_farm, raw_slice
 
 WEB, OTHER = ServiceKey("default", "web"), ServiceKey("default", "other")

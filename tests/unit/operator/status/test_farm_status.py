@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -40,206 +40,132 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("farm", "endpoints", "loss", "on", "shown", "reasons", "reason"),
-    [
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="10")),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "",
-            id="all is well",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            [],
-            "0/0",
-            ["Valid", "NoNodes", "NoNodes"],
-            "NoNodes: no node runs an agent; see whether the pods of the agent are there, and their logs",
-            id="no node",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node("n1", watermark="10"), raw_nftlb_node("n2", watermark="9")),
-            "1/2",
-            ["Valid", "Pending", "Pending"],
-            "Pending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
-            id="a node that is behind",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="10", ready="False")),
-            "0/1",
-            ["Valid", "Pending", "Pending"],
-            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
-            id="a node that is not ready does not count",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="bogus")),
-            "0/1",
-            ["Valid", "Pending", "Pending"],
-            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
-            id="a watermark that is none does not count",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11", failed=failed())),
-            "0/1",
-            ["Valid", "Failed", "Failed"],
-            "Failed: node n1: Refused: free text of an agent",
-            id="a node where it failed",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11", failed_namespaces=["default"]), raw_nftlb_node("n2", watermark="11")),
-            "1/2",
-            ["Valid", "Pending", "Pending"],
-            "Pending: 1 of 2 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
-            id="a node where more farms of its namespace failed than it can list",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11", failed_namespaces=["crowd"])),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "",
-            id="a node where many farms of another namespace failed",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11", warnings=failed())),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "Refused: free text of an agent",
-            id="a node where a part has no effect",
-        ),
-        pytest.param(
-            record(generation=2),
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11", failed=failed(1))),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "",
-            id="a failure of an older generation is over",
-        ),
-        pytest.param(
-            record(),
-            READY,
-            LOSS,
-            nodes(raw_nftlb_node(watermark="11")),
-            "0/1",
-            ["AddressConflict", "NotAccepted", "NotAccepted"],
-            "AddressConflict: default/winner has 10.96.0.10:80/TCP; give one of the two another address or port, or "
-            "delete one",
-            id="another farm has its address",
-        ),
-        pytest.param(
-            parse_farm(raw_farm(schedParam="srcip"), None)[0],
-            READY,
-            None,
-            nodes(raw_nftlb_node(watermark="11")),
-            "0/1",
-            ["Invalid", "NotAccepted", "NotAccepted"],
-            "Invalid: spec: schedParam requires scheduler hash",
-            id="a spec that the models refuse",
-        ),
-        pytest.param(
-            record(),
-            DOWN,
-            None,
-            nodes(raw_nftlb_node(watermark="11")),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "NoReadyBackends: none of 1 backends is ready; see their Pods",
-            id="no backend is ready",
-        ),
-        pytest.param(
-            record(),
-            FarmEndpoints(1, 1, changed_at=20),
-            None,
-            nodes(raw_nftlb_node("n1", watermark="10", slice_watermark="20"), raw_nftlb_node("n2", watermark="10")),
-            "2/2",
-            ["Valid", "AllNodes", "EndpointsPending"],
-            "EndpointsPending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
-            id="a node that is behind with endpoints",
-        ),
-        pytest.param(
-            record(),
-            FarmEndpoints(1, 1, changed_at=20),
-            None,
-            nodes(raw_nftlb_node(watermark="9", slice_watermark="19")),
-            "0/1",
-            ["Valid", "Pending", "Pending"],
-            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
-            id="a node that is behind with all",
-        ),
-        pytest.param(
-            record(),
-            FarmEndpoints(0, 1, changed_at=20),
-            None,
-            nodes(raw_nftlb_node(watermark="10", slice_watermark="20")),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "NoReadyBackends: none of 1 backends is ready; see their Pods",
-            id="a node that has the endpoints",
-        ),
-        pytest.param(
-            parse_farm(raw_farm(backends=[]), None)[0],
-            NONE,
-            None,
-            nodes(raw_nftlb_node(watermark="10")),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "NoReadyBackends: there are no backends",
-            id="no backend of a farm written by hand",
-        ),
-        pytest.param(
-            record(),
-            NONE,
-            None,
-            nodes(raw_nftlb_node(watermark="11")),
-            "1/1",
-            ["Valid", "AllNodes", "AllNodes"],
-            "NoReadyBackends: there are no backends; see which Pods the Service's selector matches",
-            id="no backend at all",
-        ),
-    ],
-)
-def test_the_status_says(
-    farm: FarmRecord,
-    endpoints: FarmEndpoints,
-    loss: Loss | None,
-    on: list[NodeRecord],
-    shown: str,
-    reasons: list[str],
-    reason: str,
-) -> None:
-    status = decide(farm, endpoints, loss, on, NOW)
-    assert (status.nodes, status.reason) == (shown, reason)
+ALL_NODES, PENDING = ("Valid", "AllNodes", "AllNodes"), ("Valid", "Pending", "Pending")
+
+
+class Case(NamedTuple):
+    """What the status shows of a farm, on these nodes."""
+
+    on: list[NodeRecord]
+    nodes: str
+    reason: str = ""
+    reasons: tuple[str, str, str] = ALL_NODES
+    farm: FarmRecord = record()
+    endpoints: FarmEndpoints = READY
+    loss: Loss | None = None
+
+
+CASES = {
+    "all is well": Case(nodes(raw_nftlb_node(watermark="10")), "1/1"),
+    "no node": Case(
+        [],
+        "0/0",
+        "NoNodes: no node runs an agent; see whether the pods of the agent are there, and their logs",
+        ("Valid", "NoNodes", "NoNodes"),
+    ),
+    "a node that is behind": Case(
+        nodes(raw_nftlb_node("n1", watermark="10"), raw_nftlb_node("n2", watermark="9")),
+        "1/2",
+        "Pending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
+        PENDING,
+    ),
+    "a node that is not ready does not count": Case(
+        nodes(raw_nftlb_node(watermark="10", ready="False")),
+        "0/1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        PENDING,
+    ),
+    "a watermark that is none does not count": Case(
+        nodes(raw_nftlb_node(watermark="bogus")),
+        "0/1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        PENDING,
+    ),
+    "a node where it failed": Case(
+        nodes(raw_nftlb_node(watermark="11", failed=failed())),
+        "0/1",
+        "Failed: node n1: Refused: free text of an agent",
+        ("Valid", "Failed", "Failed"),
+    ),
+    "a node where more farms of its namespace failed than it can list": Case(
+        nodes(raw_nftlb_node(watermark="11", failed_namespaces=["default"]), raw_nftlb_node("n2", watermark="11")),
+        "1/2",
+        "Pending: 1 of 2 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        PENDING,
+    ),
+    "a node where many farms of another namespace failed": Case(
+        nodes(raw_nftlb_node(watermark="11", failed_namespaces=["crowd"])), "1/1"
+    ),
+    "a node where a part has no effect": Case(
+        nodes(raw_nftlb_node(watermark="11", warnings=failed())), "1/1", "Refused: free text of an agent"
+    ),
+    "a failure of an older generation is over": Case(
+        nodes(raw_nftlb_node(watermark="11", failed=failed(1))), "1/1", farm=record(generation=2)
+    ),
+    "another farm has its address": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "0/1",
+        "AddressConflict: default/winner has 10.96.0.10:80/TCP; give one of the two another address or port, or "
+        "delete one",
+        ("AddressConflict", "NotAccepted", "NotAccepted"),
+        loss=LOSS,
+    ),
+    "a spec that the models refuse": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "0/1",
+        "Invalid: spec: schedParam requires scheduler hash",
+        ("Invalid", "NotAccepted", "NotAccepted"),
+        farm=parse_farm(raw_farm(schedParam="srcip"), None)[0],
+    ),
+    "no backend is ready": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "NoReadyBackends: none of 1 backends is ready; see their Pods",
+        endpoints=DOWN,
+    ),
+    "a node that is behind with endpoints": Case(
+        nodes(raw_nftlb_node("n1", watermark="10", slice_watermark="20"), raw_nftlb_node("n2", watermark="10")),
+        "2/2",
+        "EndpointsPending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
+        ("Valid", "AllNodes", "EndpointsPending"),
+        endpoints=FarmEndpoints(1, 1, changed_at=20),
+    ),
+    "a node that is behind with all": Case(
+        nodes(raw_nftlb_node(watermark="9", slice_watermark="19")),
+        "0/1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        PENDING,
+        endpoints=FarmEndpoints(1, 1, changed_at=20),
+    ),
+    "a node that has the endpoints": Case(
+        nodes(raw_nftlb_node(watermark="10", slice_watermark="20")),
+        "1/1",
+        "NoReadyBackends: none of 1 backends is ready; see their Pods",
+        endpoints=FarmEndpoints(0, 1, changed_at=20),
+    ),
+    "no backend of a farm written by hand": Case(
+        nodes(raw_nftlb_node(watermark="10")),
+        "1/1",
+        "NoReadyBackends: there are no backends",
+        farm=parse_farm(raw_farm(backends=[]), None)[0],
+        endpoints=NONE,
+    ),
+    "no backend at all": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "NoReadyBackends: there are no backends; see which Pods the Service's selector matches",
+        endpoints=NONE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_status_says(case: Case) -> None:
+    status = decide(case.farm, case.endpoints, case.loss, case.on, NOW)
+    assert (status.nodes, status.reason) == (case.nodes, case.reason)
     assert [c.type for c in status.conditions] == ["Accepted", "Programmed", "EndpointsProgrammed"]
-    assert [c.reason for c in status.conditions] == reasons
-    assert {c.observed_generation for c in status.conditions} == {farm.generation}
+    assert tuple(c.reason for c in status.conditions) == case.reasons
+    assert {c.observed_generation for c in status.conditions} == {case.farm.generation}
 
 
 def shown(number: int) -> BackendStatus:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import marks, translate
+from kube_nftlb.agent.engine.nftlb import translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.netfilter.conntrack.entries import UDP, Entry
@@ -19,30 +19,24 @@ from tests.views import translated
 
 
 async def test_a_restarted_agent_sends_nothing_if_nothing_has_changed(node: Node) -> None:
-    node.list([farm("a--http", persistence="srcip", scheduler="hash")], 20)
-    await node.settle(20)
+    await node.program([farm("a--http", persistence="srcip", scheduler="hash")], 20)
     before = len(node.nftlb.changes)
     await node.restart_agent()
-    node.list([farm("a--http", persistence="srcip", scheduler="hash")], 21)
-    await node.settle(21)
+    await node.program([farm("a--http", persistence="srcip", scheduler="hash")], 21)
     assert node.nftlb.changes[before:] == []
 
 
 async def test_a_status_that_changes_a_farm_is_no_work(node: Node) -> None:
-    node.list([farm(generation=3, version=10)], 20)
-    await node.settle(20)
+    await node.program([farm(generation=3, version=10)], 20)
     requests = len(node.nftlb.requests)
-    node.put(farm(generation=3, version=30))
-    await node.settle(30)
+    await node.change(farm(generation=3, version=30))
     assert [r for r in node.nftlb.requests[requests:] if r[0] != "GET"] == []
 
 
 async def test_a_farm_that_the_kernel_refuses_is_taken_out_and_the_others_stay(node: Node) -> None:
-    node.list([farm("good--http")], 20)
-    await node.settle(20)
+    await node.program([farm("good--http")], 20)
     node.reader.refused.add("bad--http")
-    node.put(farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
-    await node.settle(21)
+    await node.change(farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
     assert list(node.nftlb.farms) == ["good--http"]
     assert node.loop.progress.problems[FarmKey("default", "bad--http")].reason == "Refused"
     assert ("DELETE", "/farms/good--http") not in node.nftlb.requests
@@ -50,8 +44,7 @@ async def test_a_farm_that_the_kernel_refuses_is_taken_out_and_the_others_stay(n
 
 async def test_a_farm_is_deleted_before_another_gets_its_address(node: Node) -> None:
     older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
-    node.list([younger, older], 20)
-    await node.settle(20)
+    await node.program([younger, older], 20)
     assert list(node.nftlb.farms) == ["old--http"]
     node.remove(FarmKey("default", "old--http"), 21)
     await node.settle(21)
@@ -72,8 +65,7 @@ async def test_drift_while_stale_connections_are_cleaned_up_is_detected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")]
-    node.list([farm(persistence="srcip", backends=both)], 20)
-    await node.settle(20)
+    await node.program([farm(persistence="srcip", backends=both)], 20)
     await node.passes(1)
     looks = 0
 
@@ -99,8 +91,7 @@ async def test_own_requests_and_transactions_are_no_drift(node: Node, monkeypatc
         looks += name is None
         return await compare(name)
 
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await node.passes(1)
     monkeypatch.setattr(node.engine, "drift", count)
     for version in range(21, 31):
@@ -113,18 +104,15 @@ async def test_own_requests_and_transactions_are_no_drift(node: Node, monkeypatc
 
 
 async def test_an_nftlb_that_is_gone_is_noticed_without_a_change(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.nftlb.reachable = False
     await until(lambda: bool(node.loop.progress.engine_error))
 
 
 async def test_connections_are_refused_until_a_farm_has_a_backend(node: Node) -> None:
-    node.list([farm(backends=[])], 20)
-    await node.settle(20)
+    await node.program([farm(backends=[])], 20)
     await until(lambda: list(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80"])
-    node.put(farm(generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21))
     await until(lambda: not node.nft.sets["no-endpoints-ip"])
 
 
@@ -140,16 +128,14 @@ async def test_what_cannot_be_sent_waits_until_nftlb_is_back(node: Node) -> None
 
 
 async def test_farms_that_nftlb_has_lost_are_sent_again(node: Node) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.nftlb.farms.clear()
     node.reader.foreign_changes += 1
     await until(lambda: "web--http" in node.nftlb.farms)
 
 
 async def test_an_nftlb_that_was_restarted_with_an_older_state_gets_the_rest(node: Node) -> None:
-    node.list([farm(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")])], 20)
-    await node.settle(20)
+    await node.program([farm(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")])], 20)
     # Another process, another key, one backend less.
     del node.nftlb.farms["web--http"]["backends"]["b"]
     node.nftlb.key = "another key"
@@ -162,12 +148,10 @@ async def test_a_new_agent_refuses_clients_until_nftlb_has_left_an_address(
     node: Node,
 ) -> None:
     ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
-    node.list([farm(addresses=ranges)], 20)
-    await node.settle(20)
+    await node.program([farm(addresses=ranges)], 20)
     await node.restart_agent()
     before = len(node.nft.commands)
-    node.list([farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], generation=2, version=21)], 21)
-    await node.settle(21)
+    await node.program([farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], generation=2, version=21)], 21)
     assert "tcp . 10.96.0.10 . 80 : goto refuse" in node.nft.commands[before]
     assert not [key for key in node.nft.sets["no-endpoints-ip"] if "10.96.0.10" in key]
 
@@ -177,16 +161,14 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, before: int, after: int
 ) -> None:
     """There are 14 marks here instead of 4,094."""
-    for module in (marks, objects):
+    for module in (translate, objects):
         monkeypatch.setattr(module, "MARK_LAST", 0xF)
 
     def backends(number: int, count: int) -> list[dict[str, Any]]:
         return [raw_backend(f"{number}-{each}", f"10.{number}.0.{each + 1}") for each in range(count)]
 
-    node.list([farm(backends=backends(1, before))], 20)
-    await node.settle(20)
-    node.put(farm(backends=backends(2, after), generation=2, version=21))
-    await node.settle(21)
+    await node.program([farm(backends=backends(1, before))], 20)
+    await node.change(farm(backends=backends(2, after), generation=2, version=21))
     assert set(node.engine.mirror.present["web--http"].backends) == {f"2-{each}" for each in range(after)}
     assert not node.loop.progress.problems
     assert not node.nft.sets.get("no-endpoints-ip"), "nobody is refused any more"
@@ -205,23 +187,19 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
 )
 async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(node: Node, changes: dict[str, Any]) -> None:
     node.conntrack.entries = [entry(endpoint("10.244.1.2"), protocol=UDP)]
-    node.list([farm(**changes)], 20)
-    await node.settle(20)
+    await node.program([farm(**changes)], 20)
     await node.restart_agent()
-    node.list([], 21)
-    await node.settle(21)
+    await node.program([], 21)
     await node.connections.look()
     assert node.conntrack.entries == []
 
 
 async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node) -> None:
     other = [{"ip": "10.96.0.11", "ports": "80"}]
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     node.nft.lacks = ("queue num",)
     node.put(farm(addresses=other, queue=3, generation=2, version=21))
-    node.put(farm("late--http", version=22))
-    await node.settle(22)
+    await node.change(farm("late--http", version=22))
     assert list(node.nftlb.farms) == ["web--http"]
     assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressInUse"
     node.put(farm(addresses=other, generation=3, version=23))
@@ -232,8 +210,7 @@ async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node)
 async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     before = dict(node.nftlb.farms["web--http"])
     real = translate.translate
 
@@ -244,8 +221,7 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
 
     monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.engine.translate", broken)
     node.put(farm(generation=2, version=21, scheduler="weight"))
-    node.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
-    await node.settle(22)
+    await node.change(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
     assert (node.nftlb.farms["web--http"], "other" in node.nftlb.farms) == (before, True)
     assert "nobody thought of this" in node.loop.progress.problems[WEB].message
 

@@ -51,22 +51,18 @@ def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
 
 async def test_a_farm_with_policies_is_never_open(node: Node, openings: set[str]) -> None:
     node.inputs.put_policy(raw_policy(version=11))
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     assert rules_met(node) == DENIES
-    node.put(guarded(generation=2, version=21, ip="10.96.0.11"))
-    await node.settle(21)
+    await node.change(guarded(generation=2, version=21, ip="10.96.0.11"))
     assert (rules_met(node), rules_met(node, "10.96.0.11")) == ([], DENIES)
     await node.restart_agent([raw_policy(version=11)])
-    node.list([guarded(generation=3, version=22)], 22)
-    await node.settle(22)
+    await node.program([guarded(generation=3, version=22)], 22)
     assert rules_met(node) == DENIES
     node.nft.damage()
     node.reader.foreign_changes += 1
     await until(lambda: rules_met(node) == DENIES)
     await node.restart_agent([])
-    node.list([], 23)
-    await node.settle(23)
+    await node.program([], 23)
     assert node.nft.sets["policy-ip"] == {}
     assert openings == set()
 
@@ -98,8 +94,7 @@ async def test_policies_and_farms_go_at_once_in_any_order(node: Node, openings: 
 
 async def test_a_new_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: Node, openings: set[str]) -> None:
     node.inputs.put_policy(raw_policy())
-    node.list([guarded()], 20)
-    await node.settle(20)
+    await node.program([guarded()], 20)
     await node.restart_agent([raw_policy()])
     refers = policy_references.raw_references(raw_farm(policies=["list"]))
     node.list([], 21)

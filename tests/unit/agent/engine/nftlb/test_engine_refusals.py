@@ -11,8 +11,7 @@ LIMITED = {"type": "LoadBalancer", "ports": "80", "sourceRanges": ["192.0.2.0/24
 
 
 async def served(node: Node, before: Farm) -> None:
-    node.list([before, farm("other--http", addresses=[{"ip": "10.96.0.99", "ports": "80"}])], 20)
-    await node.settle(20)
+    await node.program([before, farm("other--http", addresses=[{"ip": "10.96.0.99", "ports": "80"}])], 20)
 
 
 def backends(node: Node) -> list[str]:
@@ -22,8 +21,7 @@ def backends(node: Node) -> list[str]:
 async def test_an_update_that_nftlb_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
     await served(node, farm(backends=OLD))
     node.nftlb.refuses.add("10.244.1.3")
-    node.put(farm(generation=2, version=21, backends=NEW))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, backends=NEW))
     assert node.reason() == "Refused"
     assert "it stays as it was" in node.loop.progress.problems[WEB].message
     assert backends(node) == ["10.244.1.2"]
@@ -35,8 +33,7 @@ async def test_an_update_that_nftlb_refuses_leaves_the_farm_as_it_was(node: Node
 async def test_an_update_that_the_kernel_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
     await served(node, farm(backends=OLD))
     node.reader.stick("web--http")
-    node.put(farm(generation=2, version=21, backends=NEW))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, backends=NEW))
     assert node.reason() == "Refused"
     assert backends(node) == ["10.244.1.2"], "nftlb has what the kernel has"
     node.reader.stuck.clear()
@@ -67,8 +64,7 @@ async def test_a_removal_that_nftlb_refuses_is_retried(node: Node) -> None:
 async def test_clients_are_kept_out_of_where_a_refused_farm_still_is(node: Node) -> None:
     await served(node, farm(backends=OLD, addresses=[{**LIMITED, "ip": "10.96.0.10"}]))
     node.reader.stick("web--http")
-    node.put(farm(generation=2, version=21, backends=OLD, addresses=[{**LIMITED, "ip": "10.96.0.20"}]))
-    await node.settle(21)
+    await node.change(farm(generation=2, version=21, backends=OLD, addresses=[{**LIMITED, "ip": "10.96.0.20"}]))
     assert node.reason() == "Refused"
     assert "tcp . 10.96.0.10 . 80" in node.nft.sets["source-ranges-ip"]
     addresses = node.nftlb.farms["web--http"]["addresses"].values()

@@ -17,8 +17,7 @@ from tests.unit.agent.engine.nftlb.conftest import Node
 
 async def test_a_start_up_file_that_cannot_be_written_stops_nothing(node: Node) -> None:
     (node.folder / "nftlb.new").mkdir()
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await until(lambda: "start-up file" in (node.loop.progress.last_error or ""))
     node.nft.damage()
     node.reader.foreign_changes += 1
@@ -31,8 +30,7 @@ async def test_a_start_up_file_that_cannot_be_written_stops_nothing(node: Node) 
 async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None:
     node.reader.refused.add("bad--http")
     bad = farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}])
-    node.list([farm(), bad], 20)
-    await node.settle(20)
+    await node.program([farm(), bad], 20)
 
     def saved() -> list[dict[str, Any]]:
         path = node.folder / "nftlb.json"
@@ -54,15 +52,13 @@ async def test_the_start_up_file_is_saved_although_stale_connections_cannot_be_r
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")
-    node.list([farm(persistence="srcip", backends=[first, second])], 20)
-    await node.settle(20)
+    await node.program([farm(persistence="srcip", backends=[first, second])], 20)
     await node.passes(5)
 
     async def find(*_: object) -> list[Entry]:
         raise errors.KernelError("busy")
 
-    node.put(farm(persistence="srcip", backends=[first], generation=2, version=21))
-    await node.settle(21)
+    await node.change(farm(persistence="srcip", backends=[first], generation=2, version=21))
     monkeypatch.setattr(node.conntrack, "find", find)
     node.loop.stop()
     await asyncio.wait_for(node.task, 5)
@@ -78,8 +74,7 @@ async def test_nftlb_restarted_with_older_farms_before_they_are_verified(node: N
         ]
 
     first, second = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")
-    node.list(farms(first, generation=1), 20)
-    await node.settle(20)
+    await node.program(farms(first, generation=1), 20)
     await node.passes(5)
     older = copy.deepcopy(node.nftlb.farms)
     node.list(farms(first, second, generation=2), 21)
@@ -91,8 +86,7 @@ async def test_nftlb_restarted_with_older_farms_before_they_are_verified(node: N
 
 
 async def test_rules_that_can_wait_are_not_lost_when_another_farm_is_refused(node: Node) -> None:
-    node.list([farm("old--http")], 20)
-    await node.settle(20)
+    await node.program([farm("old--http")], 20)
     await node.passes(3)
     node.reader.refused.add("bad--http")
     node.put(
@@ -104,8 +98,7 @@ async def test_rules_that_can_wait_are_not_lost_when_another_farm_is_refused(nod
 
 async def test_the_start_up_file_is_written_again_after_nftlb_ended_over_it(node: Node) -> None:
     path = node.folder / "nftlb.json"
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await until(path.exists)
     path.rename(node.folder / "nftlb.failed")
     node.nftlb.end()
@@ -115,8 +108,7 @@ async def test_the_start_up_file_is_written_again_after_nftlb_ended_over_it(node
 
 async def test_the_start_up_file_gets_its_name_back_once_nftlb_answers(node: Node) -> None:
     path = node.folder / "nftlb.json"
-    node.list([farm()], 20)
-    await node.settle(20)
+    await node.program([farm()], 20)
     await until(path.exists)
     path.rename(node.folder / "nftlb.loading")
     node.nftlb.end()

@@ -37,8 +37,7 @@ class Silence:
 
 async def serve(node: Node) -> None:
     other = farm("other--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}])
-    node.list([farm(backends=BACKENDS), other], 20)
-    await node.settle(20)
+    await node.program([farm(backends=BACKENDS), other], 20)
     await node.passes(3)
 
 

@@ -27,8 +27,7 @@ OTHERS = {each.metadata.name for each in ALL} - {"bad--http"}
 async def test_a_farm_over_which_nftlb_ends_is_left_out_and_named(node: Node) -> None:
     node.nftlb.deadly.add(BAD)
     began = node.clock.now()
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     assert node.nftlb.ends == 2
     assert node.nftlb.farms.keys() == OTHERS
     assert node.reason("bad--http") == "NftlbDefect"
@@ -62,8 +61,7 @@ async def test_it_is_tried_again_after_a_while_or_when_its_spec_changes(
 ) -> None:
     monkeypatch.setattr(suspects, "LEFT_OUT_S", 120)
     node.nftlb.deadly.add(BAD)
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     await node.passes(125)
     assert node.nftlb.ends == 3, "tried once, alone"
     assert node.reason("bad--http") == "NftlbDefect"
@@ -71,28 +69,23 @@ async def test_it_is_tried_again_after_a_while_or_when_its_spec_changes(
     await until(lambda: node.nftlb.ends == 5)
     await node.settle(30)
     node.nftlb.deadly.clear()
-    node.put(numbered(5, generation=3, version=31))
-    await node.settle(31)
+    await node.change(numbered(5, generation=3, version=31))
     assert node.nftlb.farms.keys() == OTHERS | {"bad--http"}
     assert node.reason("bad--http") is None
 
 
 async def test_a_farm_that_was_only_beside_it_is_cleared(node: Node) -> None:
     node.nftlb.deadly.add(BAD)
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     assert set(node.engine.suspects) <= {"bad--http"}
 
 
 async def test_a_farm_made_anew_under_its_name_is_sent(node: Node) -> None:
     node.nftlb.deadly.add(BAD)
-    node.list(ALL, 20)
-    await node.settle(20)
-    node.list([each for each in ALL if each.metadata.name != "bad--http"], 30)
-    await node.settle(30)
+    await node.program(ALL, 20)
+    await node.program([each for each in ALL if each.metadata.name != "bad--http"], 30)
     node.nftlb.deadly.clear()
-    node.put(numbered(5, version=31, uid="another"))
-    await node.settle(31)
+    await node.change(numbered(5, version=31, uid="another"))
     assert "bad--http" in node.nftlb.farms
 
 
@@ -101,12 +94,10 @@ async def test_a_farm_stays_as_it_was_before_the_change_over_which_nftlb_ends(no
         path = node.folder / "nftlb.json"
         return {each["name"] for each in json.loads(path.read_text())["farms"]} if path.exists() else set()
 
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     await until(lambda: saved() == OTHERS | {"bad--http"})
     node.nftlb.deadly.add('"dnat"')
-    node.put(numbered(5, generation=2, version=30, mode="dnat"))
-    await node.settle(30)
+    await node.change(numbered(5, generation=2, version=30, mode="dnat"))
     assert node.reason("bad--http") == "NftlbDefect"
     assert node.nftlb.ends == 2
     await node.passes(10)
@@ -120,8 +111,7 @@ async def test_a_farm_over_whose_removal_nftlb_ends_is_no_longer_in_its_start_up
 ) -> None:
     monkeypatch.setattr(mirror, "SILENT_AFTER_S", 0.1)
     node.nftlb.hang_s = hang_s
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     await until((node.folder / "nftlb.json").exists)
     node.nftlb.deadly.add("DELETE /farms/bad--http")
     node.remove(FarmKey("default", "bad--http"), 30)
@@ -130,8 +120,7 @@ async def test_a_farm_over_whose_removal_nftlb_ends_is_no_longer_in_its_start_up
 
 
 async def test_a_suspect_does_not_wait_for_others_for_ever(node: Node) -> None:
-    node.list(ALL, 20)
-    await node.settle(20)
+    await node.program(ALL, 20)
     node.engine._suspects.sending({"bad--http"})  # noqa: SLF001 - as if nftlb had ended over it
     node.engine._suspects.ended()  # noqa: SLF001
     assert node.engine.suspects == {"bad--http"}

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kube_nftlb.agent.node.node_ips import watch_node_ips
+from kube_nftlb.agent.node_watch import watch_node_ips
 from kube_nftlb.kube.resources import NODES
 from tests.fakes.kube import FakeKube
 

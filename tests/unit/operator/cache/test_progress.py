@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.operator.cache.version_index import VersionIndex
+from kube_nftlb.operator.cache.progress import VersionIndex
 
 KEYS = st.tuples(st.sampled_from("abcde"))
 
