@@ -5,7 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, colours, excerpts, expected, headline, machine, records, series, stats, targets, texts
+from benchmarks import (
+    ages,
+    charts,
+    colours,
+    excerpts,
+    expected,
+    headline,
+    machine,
+    records,
+    series,
+    stats,
+    targets,
+    texts,
+)
 from benchmarks.records import Record
 from benchmarks.scope import Scope
 from benchmarks.series import Groups, Units
@@ -93,15 +106,17 @@ def _runs(scenario: str, runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             when = f"{run['began'][:10]}, commit {run['commit']}"
             ended = "" if scenario in run.get("seconds", ()) else "; whether it ended is not recorded"
             load = f"load average at the start {run['load_average'][0]}"
-            yield f"- `{command}`, {when}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
+            age = f"; **{ages.NOTE}**" if ages.outdated(run["began"]) else ""
+            yield f"- `{command}`, {when}{age}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
 
 
-def _targets(measured: Iterable[Record]) -> Iterator[str]:
+def _targets(measured: Sequence[Record]) -> Iterator[str]:
     yield "| target, beside kube-proxy | engine | outcome | worst point |"
     yield "|---|---|---|---|"
-    for verdict in targets.verdicts(measured):
+    for verdict, ever in zip(targets.verdicts(ages.current(measured)), targets.verdicts(measured), strict=True):
         engine = colours.NAMES[verdict.subject].rpartition(" ")[2]
-        yield f"| {verdict.target} | {engine} | **{verdict.outcome}** | {verdict.worst} |"
+        before = f"{ever.outcome} once: {ever.worst}, {ages.NOTE}" if verdict.outcome != ever.outcome else ""
+        yield f"| {verdict.target} | {engine} | **{verdict.outcome}** | {before or verdict.worst} |"
 
 
 def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:

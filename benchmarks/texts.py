@@ -19,7 +19,9 @@ ratio of the medians, and no interval. Two things make kube-proxy slow here, and
 most once a second (`minSyncPeriod: 1s`), and up to 1.36 it lists its whole table by `nft` at each sync
 (kubernetes/kubernetes#139513), which takes it seconds with thousands of Services. So the times of changes are measured
 beside kube-proxy 1.37 with `minSyncPeriod: 0` as well, in the same run. The last column names the scenario:
-`python -m benchmarks --full --only SCENARIO` measures it, and its versions, commits and dates are below.
+`python -m benchmarks --full --only SCENARIO` measures it, and its section below has all figures.
+Not everything has been measured with the same version: each section names its runs, with Kubernetes, commit and date.
+Those that are of an older version of kube-nftlb, which worked in another way, say so, and decide no target.
 The page is made from [the records](../benchmarks/results/published) by `python -m benchmarks.report`. For what many
 Services cost, and where the limits are, see [scaling.md](scaling.md).
 """

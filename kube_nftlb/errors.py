@@ -42,7 +42,7 @@ class KubeError(KubeNftlbError):
     """The API server refused a request; ``status`` is the HTTP status, ``reason`` the Status object's reason."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+        super().__init__(f"{f'{status} {reason}'.strip()}: {message}")
         self.status = status
         self.reason = reason
         self.message = message

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics
+from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
@@ -112,6 +113,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "connections": connections.run,
         "health-checks": health_checks.run,
         "events": events.run,
+        "keep-nat": keep_nat.run,
     }
     if announcing is not None:
         duties["announce"] = announcing.run

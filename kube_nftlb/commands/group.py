@@ -20,11 +20,14 @@ OF_USERS: Final = frozenset(
     ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "preflight", "explain", "render", "version")
 )
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
+_ON_NODES: Final = frozenset(("clean", "nftlb"))
+"""What people also run by hand, on a node."""
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
 _WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
+_BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -65,6 +68,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Also take options before the command."""
         words = command_first(args)
+        if words and (option := words[0].partition("=")[0]) in _BEFORE_COMMANDS:
+            ctx.fail(f"{option} has no value, or no command behind it")
         ctx.meta[_COMMAND] = words[0] if words else ""
         return super().parse_args(ctx, words)
 
@@ -75,7 +80,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Those of users print no Python error or warning."""
-        of_users = ctx.meta[_COMMAND] in OF_USERS
+        of_users = ctx.meta[_COMMAND] in OF_USERS | _ON_NODES
         try:
             with warnings.catch_warnings():
                 if of_users:
@@ -96,7 +101,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if not of_users or _is_of_click(error):
+            if _is_of_click(error) or not of_users:
                 raise
             if os.environ.get(_DEBUG):
                 traceback.print_exc()
@@ -107,8 +112,11 @@ class Commands(TyperGroup):
 
 
 def _is_of_click(error: Exception) -> bool:
-    """Return True for what the command line's parser raises and prints by itself."""
-    return hasattr(error, "show") and hasattr(error, "exit_code")
+    """Return True for what the command line's parser raises and prints by itself, which then has no Python words."""
+    if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+        return False
+    vars(error)["message"] = str(getattr(error, "message", "")).removeprefix("Value error, ")
+    return True
 
 
 def command_first(words: Sequence[str]) -> list[str]:

@@ -96,8 +96,10 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
 def _text(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.UsageError(f"cannot read {file}: {error}") from None
+    except UnicodeDecodeError:
+        raise errors.UsageError(f"cannot read {file}: it is not text") from None
+    except OSError as error:
+        raise errors.UsageError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _objects(document: Any, file: str) -> Iterator[JsonObject]:

@@ -12,11 +12,13 @@ from typing import Final
 import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from kube_nftlb import errors
 
 _BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What the library raises for files that are no kubeconfigs."""
+_PARTS: Final = {"users": "user", "clusters": "cluster"}
 _DEFAULT: Final = "~/.kube/config"
 _LOGGER: Final = "kubernetes.aio.config.kube_config"
 _ERRNO: Final = re.compile(r"^\[Errno \d+\] ")
@@ -45,10 +47,10 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
             hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
             raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
     except kube_config.ConfigException as error:
-        message = _no_context(files, context) or error
+        message = _absent(files, context) or error
         raise errors.UnavailableError(f"{subject} cannot be used: {message}") from error
     except _BROKEN as error:
-        raise errors.UnavailableError(f"{subject} cannot be used: {_why(error)}") from error
+        raise errors.UnavailableError(f"{subject} cannot be used: {_absent(files, context) or _why(error)}") from error
     return configuration
 
 
@@ -96,16 +98,26 @@ def _why(error: Exception) -> str:
         return f"its certificates cannot be read ({error.reason or error})"
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {os.strerror(error.errno).lower() if error.errno else error}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text"
     return str(error) if isinstance(error, yaml.YAMLError | ValueError) else "it is no kubeconfig"
 
 
-def _no_context(files: str, context: str | None) -> str | None:
-    """Return that there is no such context, and which there are; None if there is."""
+def _absent(files: str, context: str | None) -> str | None:
+    """Return which context, or which user or cluster of the context, a kubeconfig does not have; None if none is."""
     try:
-        names = [str(each["name"]) for each in kube_config.list_kube_config_contexts(files)[0]]
+        merged = KubeConfigMerger(files).config.value
+        named = {kind: {str(each["name"]): each for each in merged[kind]} for kind in ("contexts", *_PARTS)}
+        wanted = str(context or merged["current-context"])
+        if wanted not in named["contexts"]:
+            return f"it has no context {wanted!r}, but {', '.join(named['contexts']) or 'none'}"
+        parts = named["contexts"][wanted]["context"]
+        for kind, singular in _PARTS.items():
+            if (name := parts.safe_get(singular)) and name not in named[kind]:
+                return f"its context {wanted!r} names a {singular} {name!r} that it does not have"
     except (kube_config.ConfigException, *_BROKEN):
         return None
-    return None if context is None or context in names else f"it has no context {context!r}, but {', '.join(names)}"
+    return None
 
 
 def _check_certificates(configuration: Configuration) -> None:

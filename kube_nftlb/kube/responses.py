@@ -17,7 +17,8 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
     try:
         data = await response.read()
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as broken:
-        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {broken!r}") from broken
+        where = f"{response.method} {response.url.path}"
+        raise errors.KubeUnreachableError(f"{where}: {why_unreachable(broken)}") from broken
     if response.status >= 300:
         raise error(response.status, data)
     return data
@@ -76,13 +77,15 @@ def why_unreachable(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection was closed before an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection was closed in the middle of the answer"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
     return f"{type(error).__name__}: {error}"
 
 
 def _tls(error: Exception) -> str:
-    message = getattr(error, "verify_message", "") or getattr(error, "why_unreachable", "") or str(error)
+    message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
     return str(message).replace("_", " ").lower()
 
 

@@ -186,7 +186,8 @@ class NftlbClient:
         try:
             key = self._key_file.read_text().strip()
         except OSError as error:
-            raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {error}") from error
+            why = f"{self._key_file}: {(error.strerror or str(error)).lower()}"
+            raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {why}") from error
         changed = key != self._key
         self._restarted = self._restarted or (changed and bool(self._key))
         self._key = key

@@ -14,6 +14,7 @@ from kube_nftlb.kube.resources import JsonObject
 _NUMBER: Final = 20
 _TIMEOUT_S: Final = 3.0
 _ANSWER_MAX: Final = 256
+_SHOWN_MAX: Final = 80
 _QUESTION: Final = b"who\n"
 _KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
@@ -75,13 +76,19 @@ async def _ask(target: Target) -> tuple[str, str]:
             async with asyncio.timeout(_TIMEOUT_S):
                 await loop.sock_connect(opened, (target.ip, target.port))
                 await loop.sock_sendall(opened, _QUESTION)
-                answer = (await loop.sock_recv(opened, _ANSWER_MAX)).decode(errors="replace").strip()
+                answer = shown(await loop.sock_recv(opened, _ANSWER_MAX))
     except TimeoutError:
         return "", f"no answer within {_TIMEOUT_S:.0f} s"
     except OSError as error:
         # asyncio's own words name the address once more.
         return "", os.strerror(error.errno).lower() if error.errno else str(error)
     return (answer, "") if answer else ("", "closed without an answer")
+
+
+def shown(answer: bytes) -> str:
+    """Return the first line of an answer as it can be printed: any pod may answer, with whatever it likes."""
+    line = answer.decode(errors="replace").strip().partition("\n")[0].strip()
+    return "".join(letter if letter.isprintable() else "?" for letter in line)[:_SHOWN_MAX]
 
 
 def findings(service: JsonObject, tried: Iterable[Tried], pods: int) -> Iterator[Finding]:

@@ -80,7 +80,7 @@ async def status(target: Target, options: StatusOptions) -> bool:
 
 
 async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
-    """Look at everything, and open connections if nothing is wrong."""
+    """Look at everything, and open connections if nothing is wrong. Raises UsageError if there is no such Service."""
     now = datetime.now(UTC)
     if options.service is None:
         view = await overview(kube, target.namespace)
@@ -89,12 +89,12 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
     view = await overview(kube, namespace)
     view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)])
     found = findings.find(view, now)
+    service = await _service(kube, namespace, name)
     if not view.farms:
         todo = "see whether the operator runs"
         found.append(Finding("service", namespace, name, "NoFarm", "it has no farm", todo))
     if found:
         return _Looked(view, found)
-    service = await _service(kube, namespace, name)
     # One after another: a node that drops packets drops them all.
     tried = [await connections.connect(each) for each in connections.targets(service)]
     return _Looked(view, list(connections.findings(service, tried, options.pods)), list(connections.summary(tried)))

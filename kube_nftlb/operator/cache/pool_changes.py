@@ -8,7 +8,7 @@ from typing import Any
 
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
-from kube_nftlb.operator.addresses.pools import Pool, parse
+from kube_nftlb.operator.addresses.pools import Pool, parse, problems
 from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
@@ -44,16 +44,21 @@ class PoolChanges:
 
     def judge(self) -> Affected:
         """Judge all pools anew if the cluster's own addresses have changed."""
-        if not self._book.pools or self._cache.reserved.changes == self._judged_at:
+        pools, changes = self._book.pools, self._cache.reserved.changes
+        if not pools or changes == self._judged_at:
             return NOTHING
-        return self._put(self._book.pools)
+        self._judged_at = changes
+        return self._put(pools) if problems(pools.values(), self._cluster()) != self._book.problems else NOTHING
 
     def _put(self, pools: Mapping[str, Pool]) -> Affected:
-        reserved, before = self._cache.reserved, {pool.name: pool.ranges for pool in self._book.accepted}
-        self._judged_at = reserved.changes
-        self._book.put_pools(list(pools.values()), ClusterAddresses(reserved.addresses(), reserved.ranges()))
+        before = {pool.name: pool.ranges for pool in self._book.accepted}
+        self._judged_at = self._cache.reserved.changes
+        self._book.put_pools(list(pools.values()), self._cluster())
         same = before == {pool.name: pool.ranges for pool in self._book.accepted}
         return NOTHING if same else Affected(services=self._cache.service_index.asking())
+
+    def _cluster(self) -> ClusterAddresses:
+        return ClusterAddresses(self._cache.reserved.addresses(), self._cache.reserved.ranges())
 
     def _pool_of(self, text: str) -> str | None:
         pool = self._book.pool_of(ip_of(text))

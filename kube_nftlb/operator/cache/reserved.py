@@ -104,7 +104,7 @@ class Reserved:
             if self._cluster_ips.get(ip) == service:
                 del self._cluster_ips[ip]
         self._cluster_ips.update(dict.fromkeys(has, service))
-        self.changes += had != has
+        self.changes += had != has and not self._service_cidrs
         return had ^ has
 
     def why(self, ip: str, service: ServiceKey) -> str | None:
@@ -130,7 +130,9 @@ class Reserved:
             yield ip, f"an address of the node {min(self._nodes_at.get(ip))}"
         for ips in (self._api_hosts, *self._api_endpoints.values()):
             yield from ((ip, "an address of the API server") for ip in ips)
-        yield from ((ip, f"the cluster IP of the Service {'/'.join(key)}") for ip, key in self._cluster_ips.items())
+        if not self._service_cidrs:
+            # Otherwise they are in these ranges, and there are many.
+            yield from ((ip, f"the cluster IP of the Service {'/'.join(key)}") for ip, key in self._cluster_ips.items())
 
     def ranges(self) -> Iterator[tuple[IpNetwork, str]]:
         """Yield address ranges of the cluster, with whose they are."""

@@ -109,6 +109,10 @@ class AddressAssigner:
     async def _handle(self, key: ServiceKey) -> float | None:
         try:
             return await self._assign(key)
+        except Exception:
+            # A defect with one Service must not stop the others.
+            _log.exception("cannot decide on addresses of Service", namespace=key.namespace, service=key.name)
+            return _REFUSED_RETRY_S
         finally:
             if key in self._new:
                 self._new.discard(key)

@@ -140,7 +140,7 @@ def test_a_service_without_an_address_says_why_and_gets_the_next_that_is_freed(c
     assert conditions == {"Accepted": "Valid", "AddressesFree": "PoolExhausted"}
     cluster.apply(balanced("third", here, loadBalancerIP="192.0.2.80"))
     assert lacks(cluster, "third", here, "AddressTaken") == "another Service has 192.0.2.80"
-    why = commands.run(cluster, "nftlb", "why", "-n", here, "third", COLUMNS="200")
+    why = commands.run(cluster, "why", "-n", here, "third", COLUMNS="200")
     wanted = f"service {here}/third for .*: AddressTaken: another Service has 192.0.2.80 → ask for another address"
     assert re.search(wanted, why.stdout), why.stdout
     assert why.returncode == 1

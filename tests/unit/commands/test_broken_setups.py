@@ -80,6 +80,14 @@ class Empty(answers(200, "", SERVICE)):  # type: ignore[misc]  # a class that is
             super().do_GET()
 
 
+class Half(answers(200, "", SERVICE)):  # type: ignore[misc]  # a class that is made
+    """A server that ends while it answers."""
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Length", str(len(SERVICE) + 1))
+        super().end_headers()
+
+
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """API servers, each with a defect of its own, by what it is."""
@@ -90,6 +98,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         "broken": answers(500, "InternalError"),
         "portal": answers(200, "", b"<html>please log in</html>"),
         "nothing": answers(200, "", b""),
+        "crashed": answers(500, "", b"out of memory"),
+        "half": Half,
+        "plain": answers(200, ""),
     }
     started = {name: Server(("127.0.0.1", 0), each) for name, each in handlers.items()}
     key = tmp_path_factory.mktemp("tls") / "both.pem"
@@ -103,7 +114,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     for server in started.values():
         threading.Thread(target=server.serve_forever, daemon=True).start()
     yield {
-        name: f"{'https' if name == 'stranger' else 'http'}://127.0.0.1:{server.server_port}"
+        name: f"{'https' if name in ('stranger', 'plain') else 'http'}://127.0.0.1:{server.server_port}"
         for name, server in started.items()
     }
     for server in started.values():
@@ -140,7 +151,10 @@ def sentence(*words: str) -> str:
         ("broken", "500 InternalError"),
         ("portal", "is it a Kubernetes API server?"),
         ("nothing", "is it a Kubernetes API server?"),
+        ("crashed", "500: out of memory"),
+        ("half", "the connection was closed in the middle of the answer"),
         ("stranger", "TLS: self"),
+        ("plain", "TLS: wrong version number"),
     ],
 )
 def test_an_api_server_that_does_not_answer(
@@ -177,10 +191,11 @@ BROKEN: list[tuple[str, str]] = [
     ("{", "cannot be used"),
     ("\x00\xff", "cannot be used"),
     ("just text", "cannot be used"),
+    (kubeconfig("https://h").replace("user: me", "user: nobody"), "names a user 'nobody' that it does not have"),
     ("[1, 2]", "cannot be used"),
     ("clusters: 7", "cannot be used"),
-    (yaml.safe_dump({**yaml.safe_load(kubeconfig("https://h")), "clusters": []}), "cannot be used"),
-    (yaml.safe_dump({**yaml.safe_load(kubeconfig("https://h")), "contexts": []}), "cannot be used"),
+    (yaml.safe_dump({**yaml.safe_load(kubeconfig("https://h")), "clusters": []}), "names a cluster 'far' that"),
+    (yaml.safe_dump({**yaml.safe_load(kubeconfig("https://h")), "contexts": []}), "it has no context 'far', but none"),
     (yaml.safe_dump({**yaml.safe_load(kubeconfig("https://h")), "current-context": "gone"}), "gone"),
     (kubeconfig("192.0.2.1"), "does not begin with https://"),
     (kubeconfig("https://192.0.2.1", **{"certificate-authority": "/no/such/ca.crt"}), "/no/such/ca.crt"),
@@ -213,3 +228,32 @@ def test_in_a_pod_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     assert "the pod's service account cannot be used" in sentence("status")
+
+
+def test_a_kubeconfig_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(b"\xff\xfe\x00")
+    assert sentence("status", "--kubeconfig", str(tmp_path / "config")).endswith("cannot be used: it is not text")
+
+
+def test_a_node_without_nftlb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_NFTLB_RUN_DIR", str(tmp_path))
+    assert sentence("nftlb", "GET", "/farms").endswith("nftlb.key: no such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("status", "-o", "xml"), "'xml' is not one of"),
+        (("--context",), "--context has no value, or no command behind it"),
+        (("--context", "far"), "--context has no value, or no command behind it"),
+        (("render", "-f", "/nowhere"), "cannot read /nowhere: no such file or directory"),
+        (("render", "-f", "not-text"), "cannot read not-text: it is not text"),
+    ],
+)
+def test_a_wrong_command_line(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    (tmp_path / "not-text").write_bytes(b"\xff\xfe\x00")
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 2
+    assert expected in done.stderr
+    assert "Errno" not in done.stderr
+    assert "Value error" not in done.stderr

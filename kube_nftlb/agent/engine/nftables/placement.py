@@ -168,7 +168,7 @@ class _Place:
                 )
                 if address.type != "ClusterIP" and inside:
                     entry = entry._replace(
-                        chain=layout.name(layout.BY_CLIENT, self._family, all_ports=all_ports),
+                        chain=layout.name(layout.BY_CLIENT, self._family),
                         inside=self._chain(inside, all_ports=all_ports, inside=True),
                         outside=entry.chain,
                     )

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.connections import Target, Tried, findings, summary, targets
+from kube_nftlb.commands.cluster.connections import Target, Tried, findings, shown, summary, targets
 
 V4, V6 = Target("TCP", "10.96.0.7", 80), Target("UDP", "fd00::7", 80)
 
@@ -36,6 +36,12 @@ def test_what_all_pods_answered_is_summed_up() -> None:
     tried = [Tried(V4, Counter(a=12, b=8), Counter())]
     assert list(findings(service(), tried, pods=2)) == []
     assert list(summary(tried)) == ["TCP 10.96.0.7:80 answered 20 of 20 connections, from a (12) and b (8)"]
+
+
+def test_an_answer_of_a_stranger_is_one_printable_line() -> None:
+    assert shown(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n") == "HTTP/1.1 400 Bad Request"
+    assert shown(b"\x1b[2Jgone\xff") == "?[2Jgone\ufffd"
+    assert shown(b"x" * 300) == "x" * 80
 
 
 def test_one_failed_connection_is_a_problem() -> None:

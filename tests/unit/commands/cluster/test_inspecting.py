@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.commands.cluster import connections, inspecting
 from kube_nftlb.commands.cluster.connections import Target as Destination
 from kube_nftlb.commands.cluster.connections import Tried
@@ -80,6 +81,13 @@ async def test_without_a_farm_nothing_is_well(
 ) -> None:
     assert await status(monkeypatch, Cluster())
     assert "service default/web: NoFarm: it has no farm" in capsys.readouterr().out
+
+
+async def test_a_service_that_does_not_exist_is_a_wrong_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = Cluster()
+    kube.remove(SERVICES, "web", "default")
+    with pytest.raises(errors.UsageError, match="there is no Service 'web' in the namespace default"):
+        await status(monkeypatch, kube)
 
 
 async def test_connections_that_fail_are_a_problem(

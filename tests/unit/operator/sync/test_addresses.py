@@ -14,11 +14,14 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import ADDRESS_POOLS, EVENTS, NAMESPACES, NODES, SERVICES
 from kube_nftlb.operator import gauges
+from kube_nftlb.operator.addresses.allocate import Outcome, allocate
 from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.requests import Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.address_informer import AddressInformer
+from kube_nftlb.operator.sync import addresses
 from kube_nftlb.operator.sync.addresses import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
@@ -203,6 +206,20 @@ async def test_a_service_that_waits_is_looked_at_when_an_address_is_freed(operat
 def value(gauge: Gauge) -> float:
     (family,) = gauge.collect()
     return family.samples[0].value
+
+
+async def test_a_defect_with_one_service_stops_no_other(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_for_web(request: Request, book: Book) -> Outcome:
+        if request.key.name == "web":
+            raise RuntimeError("a defect")
+        return allocate(request, book)
+
+    monkeypatch.setattr(addresses, "allocate", fail_for_web)
+    for name in ("web", "other"):
+        operator.put(raw_balanced(name))
+    await asyncio.sleep(5)
+    assert (operator.has("web"), operator.has("other")) == ([], ["192.0.2.1"])
+    assert operator.decided == [ServiceKey("default", name) for name in ("web", "other")], "both have farms"
 
 
 async def test_the_pool_says_how_many_are_used(operator: Operator) -> None:
