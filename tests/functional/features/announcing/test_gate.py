@@ -15,6 +15,7 @@ NEW = int(os.environ.get("KUBE_NFTLB_TEST_ADDRESSES", "20"))
 MOVES = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "6"))
 """How often is tried; thousands take many minutes."""
 _IPV4 = 50
+_GRACE_S = 10
 
 
 class Changes:
@@ -101,8 +102,8 @@ def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(cluster
 
 
 def rolling(name: str, namespace: str, node: str | None = None, number: int = 0) -> dict[str, Any]:
-    """A Deployment of one pod, whose successor is ready on another node before it ends, which takes it two seconds."""
-    made = deployment(name, 1, namespace, grace_s=2)
+    """A Deployment of one pod, whose successor is ready on another node before it ends, and which serves while it terminates."""
+    made = deployment(name, 1, namespace, grace_s=_GRACE_S)
     made["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     template = made["spec"]["template"]
     template["metadata"]["annotations"] = {"number": str(number)}

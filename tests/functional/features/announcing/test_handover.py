@@ -73,9 +73,9 @@ def test_the_responder_answers_while_a_new_agent_starts(cluster: Cluster, namesp
     cluster.serve("web", 4, namespace)
     announce(cluster, "web", namespace, IP)
     served(cluster, IP)
-    before = record(cluster, IP)
+    first = holder(cluster, IP)
     with cluster.hammer(CLIENT, IP) as met:
-        os.kill(cluster.lab.pid("agent", before.holder), signal.SIGKILL)
+        os.kill(cluster.lab.pid("agent", first), signal.SIGKILL)
         time.sleep(8)
     print(f"{met['attempts']} connections, gap {met['longest_gap_ms']} ms, {record(cluster, IP).holder}")
     assert met["failed"] == {}
