@@ -102,7 +102,7 @@ def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(cluster
 
 
 def rolling(name: str, namespace: str, node: str | None = None, number: int = 0) -> dict[str, Any]:
-    """A Deployment of one pod, whose successor is ready on another node before it ends, and which serves while it terminates."""
+    """A Deployment of one pod; its successor is ready on another node before it ends, and it serves while it does."""
     made = deployment(name, 1, namespace, grace_s=_GRACE_S)
     made["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     template = made["spec"]["template"]
