@@ -42,7 +42,7 @@ class Announcer:
         self._leases = leases
         self._clock = clock
         self._on_change = on_change
-        self._client = ResponderClient(responder, self._heard)
+        self._client = ResponderClient(responder, self._heard, self._lost)
         self._changed = asyncio.Event()
         self._decided = asyncio.Event()
         self._listed = asyncio.Event()
@@ -128,6 +128,10 @@ class Announcer:
         else:
             _log.info("on the wire", what=type(event).__name__, **msgspec.structs.asdict(event))
         self._ownership.event(event, self._clock())
+        self._changed.set()
+
+    def _lost(self) -> None:
+        self._ownership.has_responder = False
         self._changed.set()
 
     def _seen(self, ip: str, record: Record) -> None:

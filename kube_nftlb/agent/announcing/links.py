@@ -6,10 +6,12 @@ from kube_nftlb.announce.ownership.interfaces import Interface
 
 _ETHERNET = 1
 """ARPHRD_ETHER (linux/if_arp.h)."""
+_RUNNING = 0x40
+"""IFF_RUNNING (linux/if.h): up, and with a carrier."""
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that are up and have addresses, by name. Raises OSError."""
+    """Return the interfaces that are up, have a carrier and addresses, by name. Raises OSError."""
     with IPRoute() as ip:
         links = {link["index"]: link for link in ip.get_links()}
         addresses: dict[int, list[str]] = {}
@@ -18,7 +20,7 @@ def interfaces() -> tuple[Interface, ...]:
     found = []
     for index, own in addresses.items():
         link = links.get(index)
-        if link is None or link["ifi_type"] != _ETHERNET:
+        if link is None or link["ifi_type"] != _ETHERNET or not link["flags"] & _RUNNING:
             continue
         found.append(Interface(link.get_attr("IFLA_IFNAME"), link.get_attr("IFLA_ADDRESS") or "", tuple(sorted(own))))
     return tuple(sorted(found))

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     NODE_LEAVES = "NodeLeaves"
     NOT_SELECTED = "NotSelected"
     NO_LINK = "NoLink"
+    NO_RESPONDER = "NoResponder"
     NOT_PROGRAMMED = "NotProgrammed"
     NO_ENDPOINT = "NoEndpoint"
     ADDRESS_IN_USE = "AddressInUse"

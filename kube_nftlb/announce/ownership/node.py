@@ -38,6 +38,9 @@ class Address(NamedTuple):
 _GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
 
 
+_NO_RESPONDER: Final = Blocker(Reason.NO_RESPONDER, "the responder of this node does not run")
+
+
 class Writing(NamedTuple):
     """A Lease to write."""
 
@@ -84,6 +87,8 @@ class Ownership:
 
     def __init__(self, me: str) -> None:
         self.leaving = False
+        self.has_responder = False
+        """Whether there is a process that answers. Without one nothing is taken, and what is held stays for a while."""
         self.acts: dict[str, Act] = {}
         """What was decided last, by address."""
         self._me = me
@@ -161,7 +166,7 @@ class Ownership:
             known.alone = known.alone and not isinstance(event, Yielded)
 
     def _ready(self, *, holds: bool) -> None:
-        self._holds = holds
+        self._holds, self.has_responder = holds, True
         for known in self._known.values():
             if not holds:
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
@@ -206,7 +211,7 @@ class Ownership:
             now,
             known.record,
             address.candidates,
-            address.may_announce,
+            address.may_announce if self.has_responder else _NO_RESPONDER,
             address.may_keep,
             known.wire,
             known.read_at,

@@ -15,6 +15,7 @@ ANNOUNCE_ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NODE_LEAVES: "mend a node, or end its drain",
     Reason.NOT_SELECTED: "change spec.announce.l2.nodeSelector of the NftlbAddressPool, or label a node",
     Reason.NO_LINK: "give a node an interface in the subnet of the address; see announce.l2.interfaces of the pool",
+    Reason.NO_RESPONDER: "see the container responder of the agent's pod on that node, and its log",
     Reason.NOT_PROGRAMMED: "see `kubectl nftlb why` of its farm, and the agents' logs",
     Reason.NO_ENDPOINT: "see that a Pod of the Service is ready, with externalTrafficPolicy Local on a node that may "
     "announce the address",

@@ -323,3 +323,16 @@ def _mend(cluster: Cluster) -> None:
         node.side, node.ownership.leaving = 0, False
         if not node.api:
             cluster.set_api(name, reachable=True)
+
+
+def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
+    cluster = settled(3, FOUR)
+    holder = cluster.holder(FOUR)
+    first = next(name for name in cluster.nodes if name != holder)
+    cluster.nodes[first].ownership.has_responder = False
+    cluster.nodes[holder].ownership.leaving = True
+    cluster.run(2.0)
+    assert cluster.holder(FOUR) not in (first, holder)
+    why_not = cluster.nodes[first].ownership.acts[FOUR].why_not
+    assert why_not is not None
+    assert why_not.reason is Reason.NO_RESPONDER
