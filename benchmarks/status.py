@@ -116,7 +116,7 @@ class _Statuses:
     def _note(self, farm: JsonObject) -> None:
         status = farm.get("status") or {}
         conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
-        name = farm["spec"]["backendsFrom"]["service"]
+        name = farm["spec"]["backendsFrom"][0]["service"]
         programmed = conditions.get("EndpointsProgrammed") == "True"
         self.seen[name].append((time.monotonic(), status.get("readyBackends", 0), programmed))
         self.written += 1

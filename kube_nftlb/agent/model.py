@@ -70,6 +70,21 @@ class Blocker(NamedTuple):
     """Time in seconds after which the farm is tried again though nothing has changed; None: never."""
 
 
+class NodeGroup(NamedTuple):
+    """Endpoints among which a connection is scheduled once this group was drawn for it, by weight."""
+
+    number: int
+    """The position of the reference that they come from."""
+    weight: int
+    endpoints: tuple[NodeBackend, ...]
+    candidates: Endpoints
+
+    @property
+    def refuses(self) -> bool:
+        """True if nobody could answer its share of the connections, on any node."""
+        return not (self.candidates.cluster or any(each.schedulable for each in self.endpoints))
+
+
 @dataclass(frozen=True)
 class NodeFarm:
     """A farm as this node should serve it."""
@@ -86,6 +101,8 @@ class NodeFarm:
     direct: DirectRouting | None = None
     suspended: bool = False
     """True if clients must be refused although the mode does without endpoints."""
+    groups: tuple[NodeGroup, ...] = ()
+    """The groups of its endpoints among which connections are drawn; none if there are not at least two."""
 
     @cached_property
     def name(self) -> str:

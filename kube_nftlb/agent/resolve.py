@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.endpoints.selection import NodeBackend
-from kube_nftlb.agent.model import NodeAddress, NodeFarm, Version
+from kube_nftlb.agent.endpoints.selection import Group, NodeBackend
+from kube_nftlb.agent.endpoints.topology import Endpoints
+from kube_nftlb.agent.model import NodeAddress, NodeFarm, NodeGroup, Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key
@@ -22,8 +23,12 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
     routed then.
     """
     spec = farm.spec
-    candidates = selection.candidates(spec, facts)
-    endpoints = tuple(selection.select(spec, candidates))
+    groups = tuple(_group(each, facts) for each in selection.groups(spec))
+    endpoints = tuple(endpoint for each in groups for endpoint in each.endpoints)
+    candidates = Endpoints(
+        tuple(backend for each in groups for backend in each.candidates.cluster),
+        tuple(backend for each in groups for backend in each.candidates.local),
+    )
     direct = None
     suspended = False
     if spec.mode == "local":
@@ -42,7 +47,13 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
         _local_ips(spec, facts, endpoints),
         direct,
         suspended,
+        groups if len(groups) > 1 else (),
     )
+
+
+def _group(group: Group, facts: NodeFacts) -> NodeGroup:
+    candidates = selection.candidates(group.spec, facts)
+    return NodeGroup(group.number, group.weight, tuple(selection.select(group.spec, candidates)), candidates)
 
 
 def without(addresses: Iterable[NodeAddress], lost: Collection[Listener]) -> Iterator[NodeAddress]:

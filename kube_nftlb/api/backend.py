@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from kube_nftlb.api.base import Annotation, IpAddress, Model, Nftlb
 from kube_nftlb.api.values import LogPrefix, State
@@ -86,6 +86,8 @@ class BackendOptions(Model):
 class Backend(BackendOptions, _Destination):
     """A destination of connections: an endpoint, or a server written by hand."""
 
+    _group: int = PrivateAttr(0)
+
     ready: Annotated[bool, Field(description="It gets connections: condition ready of an EndpointSlice.")] = True
     serving: Annotated[
         bool, Field(description="It can answer, also while it terminates: condition serving of an EndpointSlice.")
@@ -113,3 +115,8 @@ class Backend(BackendOptions, _Destination):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = ()
+
+    @property
+    def group(self) -> int:
+        """The position of the farm's reference that it comes from; 0 if it is written by hand."""
+        return self._group

@@ -203,9 +203,10 @@ def farm_size(raw: Mapping[str, Any]) -> int:
     spec = raw.get("spec")
     if not isinstance(spec, dict):
         return 1
-    reference = spec.get("backendsFrom")
-    lists = [spec.get(key) for key in _SPEC_LISTS]
-    lists.append(reference.get("overrides") if isinstance(reference, dict) else None)
+    references = spec.get("backendsFrom")
+    lists = [spec.get(key) for key in (*_SPEC_LISTS, "backendsFrom")]
+    if isinstance(references, list):
+        lists += [each.get("overrides") for each in references if isinstance(each, dict)]
     entries = sum(len(each) for each in lists if isinstance(each, list))
     addresses = spec.get("addresses")
     listeners = sum(map(_ports, addresses)) if isinstance(addresses, list) else 0

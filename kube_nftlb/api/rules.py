@@ -155,9 +155,16 @@ PORTS = Rule[str](
 
 PORT_REFERENCE = Rule[int | str](
     "port-reference",
-    "type(self) == int ? self >= 1 && self <= 65535 : size(self) >= 1",
-    lambda port: 1 <= port <= 65535 if isinstance(port, int) else len(port) >= 1,
+    "type(self) != int || (self >= 1 && self <= 65535)",
+    lambda port: not isinstance(port, int) or 1 <= port <= 65535,
     "must be the name of a port, or a number from 1 to 65535",
+)
+
+GROUP = Rule[tuple[str, bool]](
+    "group",
+    "(self.service != '') != self.refuse",
+    lambda group: (group[0] != "") != group[1],
+    "a group needs either a service, or refuse: true, which refuses its share of new connections",
 )
 
 FARM_NAME = Rule[str](

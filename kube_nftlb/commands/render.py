@@ -41,7 +41,7 @@ class Rendered(NamedTuple):
     view: ClusterView
     """The objects; its farms are all NftlbFarms, with invalid ones, which the operator would report in their status."""
     accepted: tuple[Farm, ...]
-    """The farms that a node would program, as if all backends were written by hand."""
+    """The farms that a node would program, with the backends that they refer to."""
     problems: tuple[str, ...]
     """Rejected objects and options, as sentences that name the object."""
     notes: tuple[str, ...]
@@ -169,13 +169,8 @@ def _judged(cache: Cache, view: ClusterView, problems: list[str], notes: list[st
         elif isinstance(farm, str):
             problems.append(f"NftlbFarm {'/'.join(key)}: Invalid: {farm}")
         if verdict.status == "True" and isinstance(farm, Farm):
-            accepted.append(_with_backends(farm))
+            accepted.append(farm)
     return Rendered(view, tuple(accepted), tuple(problems), tuple(dict.fromkeys(notes)))
-
-
-def _with_backends(farm: Farm) -> Farm:
-    """Return a farm as if the backends that it refers to were written by hand."""
-    return farm.model_copy(update={"spec": farm.spec.model_copy(update={"backends_from": None})})
 
 
 def _written(body: JsonObject, old: JsonObject | None) -> JsonObject:

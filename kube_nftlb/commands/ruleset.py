@@ -27,6 +27,7 @@ from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered
+from kube_nftlb.endpointslices.slices import parse_slice
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter import namespaces
 from kube_nftlb.nftlb.client import LACKS_PATCHES, UNPATCHED
@@ -70,7 +71,8 @@ def ruleset(rendered: Rendered) -> Ruleset:
         env={**os.environ, "PATH": path},
         input=json.dumps(
             {
-                "farms": [farm.model_dump(mode="json", by_alias=True) for farm in rendered.accepted],
+                "farms": [written(farm) for farm in rendered.accepted],
+                "slices": rendered.view.slices,
                 "policies": rendered.view.policies,
                 "facts": asdict(rendered.facts),
                 "with_nftlb": with_nftlb,
@@ -114,6 +116,13 @@ def _shorter(table: str) -> str:
     )
 
 
+def written(farm: Farm) -> JsonObject:
+    """Return a farm without the backends that it refers to, which its agent resolves."""
+    backends = () if farm.spec.backends_from else farm.spec.backends
+    spec = farm.spec.model_copy(update={"backends": backends})
+    return farm.model_copy(update={"spec": spec}).model_dump(mode="json", by_alias=True)
+
+
 def _enter_namespaces() -> None:
     uid, gid = os.geteuid(), os.getegid()
     namespaces.unshare(namespaces.CLONE_NEWNET | (namespaces.CLONE_NEWUSER if uid != 0 else 0))
@@ -127,7 +136,10 @@ async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subproc
     async with assemble(settings) as (inputs, reconciler, *_):
         inputs.set_node(NodeFacts(**request["facts"]), {})
         inputs.set_node_ips(())
-        inputs.slices_listed((), _LISTED_AT)
+        slices = {(each.namespace, each.name): each for raw in request["slices"] if (each := parse_slice(raw))}
+        for key, each in slices.items():
+            inputs.put_slice(key, each, _LISTED_AT, None)
+        inputs.slices_listed(slices.keys(), _LISTED_AT)
         inputs.replace_policies(request["policies"], _LISTED_AT)
         inputs.replace_all((Farm.model_validate(raw) for raw in request["farms"]), _LISTED_AT)
         loop = asyncio.create_task(reconciler.run())

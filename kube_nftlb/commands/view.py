@@ -18,7 +18,7 @@ from kube_nftlb.api.conflicts import Conflict, Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.listeners import Listener, node_ports
-from kube_nftlb.endpointslices.backends import resolved_spec
+from kube_nftlb.endpointslices.backends import resolved_spec, services
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice, parse_slice
 from kube_nftlb.kube.resources import JsonObject
 
@@ -139,13 +139,17 @@ class ClusterView:
         """Return the EndpointSlices of a Service."""
         return self._slices.get(service, ())
 
+    def slices_for(self, farm: Farm) -> Sequence[Slice]:
+        """Return the EndpointSlices of all Services that a farm refers to."""
+        of = (ServiceKey(farm.metadata.namespace, name) for name in services(farm.spec.backends_from))
+        return [each for service in of for each in self.slices_of(service)]
+
     def farm(self, key: FarmKey) -> Farm | str:
         """Return a farm with the backends that it refers to, or why agents cannot read it."""
         farm = self._parsed[key][1]
-        if isinstance(farm, str) or farm.spec.backends_from is None:
+        if isinstance(farm, str) or not farm.spec.backends_from:
             return farm
-        slices = self.slices_of(ServiceKey(key.namespace, farm.spec.backends_from.service))
-        return farm.model_copy(update={"spec": resolved_spec(farm.spec, slices)})
+        return farm.model_copy(update={"spec": resolved_spec(farm.spec, self.slices_for(farm))})
 
     def conflicts(self, farm: Farm, node: str) -> Sequence[Conflict]:
         """Return the conflicts that a farm loses on a node."""

@@ -6,7 +6,7 @@ I/O.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class ResolvedEndpoint(NamedTuple):
     """0 if connections keep their destination port."""
     endpoint: SliceEndpoint
     options: BackendOptions
+    group: int = 0
+    """The position of the reference that it comes from."""
 
     @property
     def backend(self) -> Backend:
@@ -63,44 +65,67 @@ class ResolvedEndpoint(NamedTuple):
                 "__dict__": fields,
                 "__pydantic_fields_set__": _FIELDS_SET,
                 "__pydantic_extra__": None,
-                "__pydantic_private__": None,
+                "__pydantic_private__": {"_group": self.group},
             }
         )
         return backend
 
 
 class Resolved(NamedTuple):
-    """The endpoints of a reference, sorted by name, and their number without a limit."""
+    """The endpoints of references, sorted by these and then by name, and their number without a limit."""
 
     endpoints: tuple[ResolvedEndpoint, ...]
     total: int
 
 
-def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice], most: int) -> Resolved:
-    """Return up to ``most`` endpoints, ready ones first. ``slices`` are those of the Service, in any order.
+def services(references: Iterable[BackendsFrom]) -> tuple[str, ...]:
+    """Return the names of the Services that references name, each once."""
+    return tuple(dict.fromkeys(each.service for each in references if each.service))
 
-    An IP and port in several slices (a pod that moves from one to another) is one endpoint, with the best entry: ready
-    before serving before neither, then one with a pod and node.
+
+def resolve(
+    references: Sequence[BackendsFrom], family: Family, protocol: str, slices: Iterable[Slice], most: int
+) -> Resolved:
+    """Return up to ``most`` endpoints, ready ones first. ``slices`` are those of all ``services``, in any order.
+
+    An IP and port in several slices of a Service (a pod that moves from one to another) is one endpoint, with the best
+    entry: ready before serving before neither, then one with a pod and node. Where there are too many, no reference
+    loses endpoints while others have more.
     """
-    found = _found(reference, family, protocol, slices)
-    chosen = sorted(found.items(), key=_choice)[:most] if len(found) > most else found.items()
-    overrides: dict[str, BackendOptions] = {override.pod: override for override in reference.overrides}
+    slices = list(slices)
+    found = [_found(each, family, protocol, slices) for each in references]
     used: set[str] = set()
-    endpoints = []
-    for (ip, number), endpoint in sorted(chosen):
-        name = _name(ip, number, endpoint.pod, used)
-        used.add(name)
-        options = overrides.get(endpoint.pod, _DEFAULTS)
-        endpoints.append(ResolvedEndpoint(name, ip, number, endpoint, options))
-    endpoints.sort(key=attrgetter("name"))
-    return Resolved(tuple(_distinct_marks(endpoints) if overrides else endpoints), len(found))
+    endpoints: list[ResolvedEndpoint] = []
+    for group, (reference, here, allowed) in enumerate(zip(references, found, _fitting(found, most), strict=True)):
+        chosen = sorted(here.items(), key=_choice)[:allowed] if len(here) > allowed else here.items()
+        overrides: dict[str, BackendOptions] = {override.pod: override for override in reference.overrides}
+        of_group = []
+        for (ip, number), endpoint in sorted(chosen):
+            name = _name(ip, number, endpoint.pod, used)
+            used.add(name)
+            options = overrides.get(endpoint.pod, _DEFAULTS)
+            of_group.append(ResolvedEndpoint(name, ip, number, endpoint, options, group))
+        endpoints += sorted(of_group, key=attrgetter("name"))
+    marked = any(reference.overrides for reference in references)
+    return Resolved(tuple(_distinct_marks(endpoints) if marked else endpoints), sum(map(len, found)))
+
+
+def _fitting(found: Sequence[Sized], most: int) -> list[int]:
+    """Return how many of each may be used, ``most`` of all."""
+    sizes = [len(each) for each in found]
+    allowed = [0] * len(sizes)
+    for done, (size, group) in enumerate(sorted((size, group) for group, size in enumerate(sizes))):
+        allowed[group] = min(size, most // (len(sizes) - done))
+        most -= allowed[group]
+    return allowed
 
 
 def _found(
     reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice]
 ) -> dict[Address, SliceEndpoint]:
     found: dict[Address, SliceEndpoint] = {}
-    for each in _opened(slices, frozenset(reference.gated_ips)):
+    own = [each for each in slices if each.service == reference.service]
+    for each in _opened(own, frozenset(reference.gated_ips)):
         if each.family != family:
             continue
         for number in _numbers(each.ports, reference, protocol):
@@ -113,7 +138,7 @@ def _found(
 
 def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
     """Return a spec with the backends that it refers to; one with backends written by hand is returned as it is."""
-    if spec.backends_from is None:
+    if not spec.backends_from:
         return spec
     resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
@@ -124,9 +149,10 @@ def sized_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
 
     There are as many of them, which is all that their elements are counted by.
     """
-    if spec.backends_from is None or spec.backends_from.overrides:
+    if not spec.backends_from or any(each.overrides for each in spec.backends_from):
         return resolved_spec(spec, slices)
-    found = len(_found(spec.backends_from, spec.family, spec.protocol, slices))
+    slices = list(slices)
+    found = sum(len(_found(each, spec.family, spec.protocol, slices)) for each in spec.backends_from)
     return spec.model_copy(update={"backends": (_BLANK,) * min(found, ENDPOINTS_MAX[spec.engine])})
 
 
@@ -152,11 +178,10 @@ def _opened(slices: Iterable[Slice], gated: frozenset[str]) -> Iterable[Slice]:
 
 def _numbers(ports: Iterable[SlicePort], reference: BackendsFrom, protocol: str) -> set[int]:
     """Return the port numbers in a slice that a reference names; 0 if connections keep their destination port."""
-    wanted = reference.port if isinstance(reference.port, int) else reference.port or ""
     return {
         0 if reference.keep_port else port.port
         for port in ports
-        if wanted in (port.name, port.port) and protocol in ("All", port.protocol)
+        if reference.port in (port.name, port.port) and protocol in ("All", port.protocol)
     }
 
 

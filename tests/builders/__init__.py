@@ -4,7 +4,7 @@
 ``tests.builders.manifests`` has what a test applies to a cluster.
 """
 
-from tests.builders.farms import farm, raw_backend, raw_farm, raw_service_farm
+from tests.builders.farms import Grouped, farm, grouped_farm, raw_backend, raw_farm, raw_service_farm
 from tests.builders.nodes import raw_nftlb_node, raw_node
 from tests.builders.pods import raw_gated_pod, raw_pod
 from tests.builders.policies import raw_policy
@@ -12,9 +12,11 @@ from tests.builders.services import raw_service, service
 from tests.builders.slices import endpoint, endpoint_slice, raw_slice
 
 __all__ = [
+    "Grouped",
     "endpoint",
     "endpoint_slice",
     "farm",
+    "grouped_farm",
     "raw_backend",
     "raw_farm",
     "raw_gated_pod",

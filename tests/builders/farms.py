@@ -1,10 +1,13 @@
 """NftlbFarms."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.endpointslices.backends import resolved_spec
 from tests.builders.metadata import CREATED, raw_metadata
+from tests.builders.slices import endpoint, endpoint_slice
 
 
 def raw_farm(
@@ -72,7 +75,7 @@ def raw_service_farm(
         "family": family,
         "protocol": "TCP",
         "addresses": [{"ip": "10.96.0.10", "ports": "80"}],
-        "backendsFrom": {"service": service, "port": port} if port else {"service": service},
+        "backendsFrom": [{"service": service, "port": port}] if port else {"service": service},
         **spec,
     }
     return {"metadata": metadata, "spec": given, **({"status": status} if status is not None else {})}
@@ -86,3 +89,28 @@ def raw_backend(name: str, ip: str, port: int | None = 8080, **fields: Any) -> d
 def farm(name: str = "web--http", **fields: Any) -> Farm:
     """``raw_farm``, validated. Raises ValidationError."""
     return Farm.model_validate(raw_farm(name, **fields))
+
+
+class Grouped(NamedTuple):
+    """A reference with this weight to a Service, and the endpoints of that, or their addresses."""
+
+    weight: int
+    endpoints: Sequence[dict[str, Any] | str]
+
+
+def grouped_farm(name: str = "web--http", *, groups: Mapping[str, Grouped], **fields: Any) -> Farm:
+    """A farm with a reference for each Service in ``groups``, and the backends that these have on port 8080."""
+    references = [{"service": service, "port": "http", "weight": each.weight} for service, each in groups.items()]
+    written = farm(name, backends=[], backendsFrom=references, **fields)
+    address_type = "IPv6" if written.spec.family == "ipv6" else "IPv4"
+    slices = [
+        endpoint_slice(
+            *(endpoint(entry) if isinstance(entry, str) else entry for entry in each.endpoints),
+            name=service,
+            service=service,
+            address_type=address_type,
+            ports=[{"name": "http", "port": 8080, "protocol": written.spec.protocol}],
+        )
+        for service, each in groups.items()
+    ]
+    return written.model_copy(update={"spec": resolved_spec(written.spec, slices)})

@@ -18,10 +18,10 @@ from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.readback import RulesetReader
-from tests.builders import farm
 from tests.contract.damage import damages
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import LIMITED, VIPS, Node, listed, spec
+from tests.contract.test_groups import grouped
+from tests.contract.test_nftables_engine import LIMITED, VIPS, Node, listed, made_of, spec
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -41,6 +41,8 @@ FARMS = {
     "refusing": spec("10.96.0.15"),
     "limited": spec(VIPS[1], ENDPOINTS[0], limits={"new": "5/second", "established": 9}) | {"addresses": [LIMITED]},
     "cut": spec("10.96.0.16", ENDPOINTS[0], onGone="cut"),
+    "grouped": grouped("10.96.0.17", groups={"a": (2, ENDPOINTS[:2]), "b": (1, ENDPOINTS[2:3]), "nobody": (1, [])}),
+    "grouped-sticky": grouped("10.96.0.18", groups={"a": (2, ENDPOINTS[:2]), "b": (1, [])}, persistence="srcip"),
     "six": {
         "addresses": [{"ip": "fd00::10", "ports": "80"}],
         "family": "ipv6",
@@ -56,7 +58,7 @@ async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa:
     for name, wanted in FARMS.items():
         await node.put(name, wanted)
         options = farm_options.contents(
-            farm(name=name, **wanted).spec, name, [Listener(wanted["addresses"][0]["ip"], "TCP", 80)]
+            made_of(name, wanted).spec, name, [Listener(wanted["addresses"][0]["ip"], "TCP", 80)]
         )
         await node.table.update({name: node.table.owned(name) | options})
     await node.table.update({ENVIRONMENT: environment(PODS, {"ipv4": ["10.96.0.0/16"], "ipv6": ["fd00::/108"]})})

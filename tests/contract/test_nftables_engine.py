@@ -32,13 +32,14 @@ from kube_nftlb.agent.sync.apply import Applier
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
-from tests.builders import farm, raw_backend
+from tests.builders import farm, grouped_farm, raw_backend
 from tests.contract.servers import ENDPOINTS, PORT
 from tests.fakes.conntrack import FakeConntrack
 from tests.fakes.engine import FakeEngine
@@ -83,7 +84,7 @@ class Node:
     async def put(self, name: str, spec: dict[str, Any] | None) -> None:
         change = FarmChange(name)
         if spec is not None:
-            wanted = node_farm(farm(name=name, **spec), HERE, None)
+            wanted = node_farm(made_of(name, spec), HERE, None)
             assert self.engine.unsupported(wanted) is None
             change = FarmChange(name, wanted)
         await self.apply(change)
@@ -91,6 +92,11 @@ class Node:
     async def apply(self, change: FarmChange) -> None:
         applied = await self.applier.apply([change])
         assert not {**applied.refused, **applied.rules_refused}
+
+
+def made_of(name: str, spec: dict[str, Any]) -> Farm:
+    """Return the farm with a spec, in which ``groups`` may stand for references (``grouped_farm``)."""
+    return grouped_farm(name, **spec) if "groups" in spec else farm(name=name, **spec)
 
 
 @pytest.fixture

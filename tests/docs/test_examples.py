@@ -4,6 +4,7 @@ Those whose tests lack the marker ``long`` are applied to the lab of the functio
 """
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import yaml
 from kube_nftlb import names
 from tests import labs
 from tests.builders.manifests import client_pod
+from tests.chance import is_likely
 from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import LAB
@@ -190,6 +192,21 @@ def test_example_canary(cluster: Cluster) -> None:
     assert set(counted) == {*pods(cluster, track="stable"), *pods(cluster, track="new")}
     # Any 100 in turn hold 10 of the canary's, or one more or less where others connect meanwhile.
     assert abs(counted[pods(cluster, track="new")[0]] - 10) <= 1, counted
+
+
+def test_example_weighted(cluster: Cluster) -> None:
+    farm_ready(cluster, "weighted", 3)
+    new, vip = pods(cluster, app="weighted", track="new"), "10.99.0.62"
+    cluster.reaches(POD, pods(cluster, app="weighted"), vip)
+    counted = cluster.count(POD, 400, vip)["answers"]
+    assert is_likely(sum(counted[pod] for pod in new), 400, 0.1), counted
+    for first, second, expected in ((0, 1, new), (1, 0, pods(cluster, app="weighted", track="stable"))):
+        operations = [
+            {"op": "replace", "path": f"/spec/backendsFrom/{number}/weight", "value": weight}
+            for number, weight in enumerate((first, second))
+        ]
+        cluster.kubectl("patch", "farm", "weighted", "--type=json", "-p", json.dumps(operations))
+        cluster.reaches(POD, expected, vip)
 
 
 @pytest.mark.long

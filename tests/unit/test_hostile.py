@@ -43,7 +43,7 @@ from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
 REFERENCE = {"service": "web", "port": "http", "overrides": [{"pod": "web-1"}]}
-REFERRING = {**FARM, "backends": [], "backendsFrom": REFERENCE}
+REFERRING = {**FARM, "backends": [], "backendsFrom": [REFERENCE]}
 DENYING = policy_sets.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
 SCHEMA = structural(FarmSpec)
 
@@ -120,7 +120,7 @@ def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
         elif kind == "spoiled" and isinstance(value, str):
             value = draw(spoiled(value))
         if path[0] == "backendsFrom":
-            spec = {**spec, "backends": [], "backendsFrom": spec.get("backendsFrom", REFERENCE)}
+            spec = {**spec, "backends": [], "backendsFrom": spec.get("backendsFrom", [REFERENCE])}
         spec = replaced(spec, path, value)
     return spec
 

@@ -23,6 +23,32 @@ class NodeBackend(NamedTuple):
     schedulable: bool
 
 
+class Group(NamedTuple):
+    """Backends that get a share of a farm's new connections, and are chosen among as if they were all of it."""
+
+    number: int
+    """The position of the reference."""
+    weight: int
+    spec: FarmSpec
+    """The farm's, with these backends alone."""
+
+
+def groups(spec: FarmSpec) -> tuple[Group, ...]:
+    """Return the groups of a farm that get connections. Backends that are written by hand are one."""
+    references = spec.backends_from
+    if len(references) <= 1:
+        weight = references[0].weight if references else 1
+        return (Group(0, weight, spec),) if weight else ()
+    of: dict[int, list[Backend]] = {}
+    for backend in spec.backends:
+        of.setdefault(backend.group, []).append(backend)
+    return tuple(
+        Group(number, each.weight, spec.model_copy(update={"backends": tuple(of.get(number, ()))}))
+        for number, each in enumerate(references)
+        if each.weight
+    )
+
+
 def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:
     """Yield the endpoints that a node uses, in the order of the spec; ``endpoints`` are its ``candidates``.
 

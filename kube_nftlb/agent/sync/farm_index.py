@@ -20,7 +20,7 @@ from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.endpointslices.backends import resolved_spec, sized_spec
+from kube_nftlb.endpointslices.backends import resolved_spec, services, sized_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.limits import NamespaceLimits
@@ -168,13 +168,13 @@ class FarmIndex:
     def resolved(self, key: FarmKey) -> Farm | None:
         """Return a farm as it was last valid, with its backends, or None."""
         farm = self._farms.get(key)
-        if farm is None or farm.spec.backends_from is None:
+        if farm is None or not farm.spec.backends_from:
             return farm
         spec = resolved_spec(farm.spec, self._slices_of(key, farm.spec))
         return farm.model_copy(update={"spec": spec})
 
     def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
-        return self.slices.of(ServiceKey(key.namespace, spec.backends_from.service)) if spec.backends_from else ()
+        return [each for service in _services(key, spec) for each in self.slices.of(service)]
 
     def of_service(self, service: ServiceKey) -> list[Farm]:
         """Return the farms that the operator has made of a Service."""
@@ -286,7 +286,9 @@ class FarmIndex:
         self._look_again_at.pop(key, None)
 
     def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
-        if farm is None or farm.spec.backends_from is None:
-            return
-        service = ServiceKey(key.namespace, farm.spec.backends_from.service)
-        (self._referring.add if join else self._referring.discard)(service, key)
+        for service in _services(key, farm.spec) if farm is not None else ():
+            (self._referring.add if join else self._referring.discard)(service, key)
+
+
+def _services(key: FarmKey, spec: FarmSpec) -> Iterator[ServiceKey]:
+    return (ServiceKey(key.namespace, name) for name in services(spec.backends_from))

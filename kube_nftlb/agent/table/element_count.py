@@ -3,6 +3,7 @@
 from functools import reduce
 from math import gcd
 
+from kube_nftlb.agent.endpoints.shares import shares
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
 
@@ -23,6 +24,7 @@ def elements(spec: FarmSpec, node_addresses: int) -> int:
     )
     of_each = _OF_EACH_LISTENER + (spec.on_gone == "cut")
     of_backends = len({each.ip for each in spec.backends if each.source_address})
+    of_backends += _drawn(spec)
     if spec.engine == "nftables":
         of_backends += len({each.ip for each in spec.backends if each.mark is not None})
         of_backends += _scheduled(spec)
@@ -35,13 +37,23 @@ def _chains(spec: FarmSpec) -> int:
     """Return how much the chains count that the farm has in the worst case, when it shares none with others."""
     if spec.engine != "nftables":
         return 0
-    choosing = _OF_CHAIN if spec.traffic_policy == "Cluster" else 2 * _OF_CHAIN
+    # One draws a group.
+    groups = len(spec.backends_from) + 1 if len(spec.backends_from) > 1 else 1
+    choosing = groups * _OF_CHAIN * (1 if spec.traffic_policy == "Cluster" else 2)
     return choosing + (_OF_MEMORY if spec.persistence != "none" else 0)
+
+
+def _drawn(spec: FarmSpec) -> int:
+    """Return the number of elements by which one of several groups is drawn."""
+    weights = [each.weight for each in spec.backends_from if each.weight]
+    if len(weights) <= 1 or spec.engine != "nftables":
+        return 0
+    return sum(shares(weights))
 
 
 def _scheduled(spec: FarmSpec) -> int:
     common = reduce(gcd, (each.weight for each in spec.backends), 0) or 1
-    shares = sum(each.weight for each in spec.backends) // common
+    numbers = sum(each.weight for each in spec.backends) // common
     remembered = len(spec.backends) if spec.persistence != "none" else 0
     # Clients of the node may have others.
-    return (shares + remembered) * (1 if spec.traffic_policy == "Cluster" else 2)
+    return (numbers + remembered) * (1 if spec.traffic_policy == "Cluster" else 2)

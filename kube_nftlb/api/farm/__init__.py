@@ -1,7 +1,7 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
 from kube_nftlb.api.farm.address import POLICIES_MAX, SOURCE_RANGES_MAX, Address
-from kube_nftlb.api.farm.backends_from import GATED_IPS_MAX, OVERRIDES_MAX, BackendsFrom, Override
+from kube_nftlb.api.farm.backends_from import GATED_IPS_MAX, OVERRIDES_MAX, REFERENCES_MAX, BackendsFrom, Override
 from kube_nftlb.api.farm.farm import Farm
 from kube_nftlb.api.farm.fields import ADDRESSES_MAX, BACKENDS_MAX, ENDPOINTS_MAX
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
@@ -16,6 +16,7 @@ __all__ = [
     "LISTENERS_MAX",
     "OVERRIDES_MAX",
     "POLICIES_MAX",
+    "REFERENCES_MAX",
     "SESSIONS_MAX",
     "SOURCE_RANGES_MAX",
     "Address",

@@ -1,8 +1,8 @@
-"""Backends by reference: the endpoints of a Service."""
+"""Backends by reference: groups of them, each the endpoints of a Service."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from kube_nftlb.api import rules
 from kube_nftlb.api.backend import BACKEND_NAME_PATTERN, BackendOptions
@@ -10,10 +10,12 @@ from kube_nftlb.api.base import Model
 
 OVERRIDES_MAX = 1024
 GATED_IPS_MAX = 256
+REFERENCES_MAX = 16
+WEIGHT_MAX = 1_000_000
 _PORT_NAME_MAX = 63
 
 _Port = Annotated[
-    Annotated[int, Field(ge=1, le=65535)] | Annotated[str, Field(min_length=1, max_length=_PORT_NAME_MAX)],
+    Annotated[int, Field(ge=1, le=65535)] | Annotated[str, Field(max_length=_PORT_NAME_MAX)],
     WithJsonSchema(
         {"x-kubernetes-int-or-string": True, "maxLength": _PORT_NAME_MAX, **rules.schema(rules.PORT_REFERENCE)}
     ),
@@ -31,25 +33,39 @@ class Override(BackendOptions, _OfPod):
 
 
 class BackendsFrom(Model):
-    """A Service in the farm's namespace whose endpoints are the backends."""
+    """A group of backends: the endpoints of a Service in the farm's namespace, with their share of new connections."""
+
+    model_config = ConfigDict(json_schema_extra=rules.schema(rules.GROUP))
 
     service: Annotated[
         str,
         Field(
             description="Name of a Service in the farm's namespace. A headless Service, or one that another proxy "
-            "serves (service.kubernetes.io/service-proxy-name), gives no endpoints.",
-            min_length=1,
+            "serves (service.kubernetes.io/service-proxy-name), gives no endpoints. Required unless refuse is true.",
             max_length=63,
-            pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+            pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$",
         ),
-    ]
+    ] = ""
     port: Annotated[
-        _Port | None,
+        _Port,
         Field(
-            description="Name of a port of the Service, or the port number of its endpoints (the targetPort). Absent: "
+            description="Name of a port of the Service, or the port number of its endpoints (the targetPort). Empty: "
             "the port without a name."
         ),
-    ] = None
+    ] = ""
+    weight: Annotated[
+        int,
+        Field(
+            description="Share of new connections, relative to the weights of the other entries; 0: none. Without an "
+            "endpoint that may be used, its share is refused (TCP, SCTP) or dropped (UDP).",
+            ge=0,
+            le=WEIGHT_MAX,
+        ),
+    ] = 1
+    refuse: Annotated[
+        bool,
+        Field(description="If true, its share of new connections is refused as without endpoints; no service then."),
+    ] = False
     keep_port: Annotated[
         bool, Field(description="If true, connections keep their destination port. Required with protocol All.")
     ] = False
@@ -71,3 +87,8 @@ class BackendsFrom(Model):
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        rules.check([rules.GROUP], (self.service, self.refuse))
+        return self

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Annotation, Family, IpAddress, Model, Nftlb
 from kube_nftlb.api.farm.address import POLICIES_MAX, Address
-from kube_nftlb.api.farm.backends_from import BackendsFrom
+from kube_nftlb.api.farm.backends_from import REFERENCES_MAX, BackendsFrom
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
 from kube_nftlb.api.limits import Limits
@@ -267,9 +267,13 @@ class FarmFields(Model):
         ),
     ] = ()
     backends_from: Annotated[
-        BackendsFrom | None,
+        tuple[BackendsFrom, ...],
         Field(
             description="Where the farm sends connections, in place of backends: to the endpoints of a Service. Agents "
-            "follow its EndpointSlices, so the farm does not change when pods come and go. status.backends shows them."
+            "follow its EndpointSlices, so the farm does not change when pods come and go. status.backends shows them. "
+            "With several entries, each is a group: a new connection goes to one of them by their weights, then to one "
+            "of its endpoints as the scheduler says. With a hash or persistence a client stays in its group.",
+            max_length=REFERENCES_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["service", "port"]},
         ),
-    ] = None
+    ] = ()

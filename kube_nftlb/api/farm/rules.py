@@ -19,7 +19,7 @@ def _has_limits(farm: FarmFields) -> bool:
 
 
 def _overrides(farm: FarmFields) -> tuple[Override, ...]:
-    return farm.backends_from.overrides if farm.backends_from is not None else ()
+    return tuple(override for each in farm.backends_from for override in each.overrides)
 
 
 def _packet_fields(farm: FarmFields) -> set[str]:
@@ -68,14 +68,14 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
     ),
     Rule(
         "backends-from",
-        "!has(self.backendsFrom) || (size(self.backends) == 0 && self.mode != 'local')",
-        lambda farm: farm.backends_from is None or (not farm.backends and farm.mode != "local"),
+        "size(self.backendsFrom) == 0 || (size(self.backends) == 0 && self.mode != 'local')",
+        lambda farm: not farm.backends_from or (not farm.backends and farm.mode != "local"),
         "backends and backendsFrom exclude each other, and mode local has neither",
     ),
     Rule(
         "backends-from-port",
-        "!has(self.backendsFrom) || self.protocol != 'All' || self.backendsFrom.keepPort",
-        lambda farm: farm.backends_from is None or farm.protocol != "All" or farm.backends_from.keep_port,
+        "self.protocol != 'All' || self.backendsFrom.all(g, g.refuse || g.keepPort)",
+        lambda farm: farm.protocol != "All" or all(each.refuse or each.keep_port for each in farm.backends_from),
         "with protocol All, backendsFrom.keepPort must be true: connections keep their destination port",
     ),
     Rule(
@@ -140,9 +140,10 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
     ),
     Rule(
         "override-source-address",
-        "!has(self.backendsFrom) || self.backendsFrom.overrides.all(o, !has(o.sourceAddress) || "
-        "!isIP(o.sourceAddress) || (self.mode == 'snat' && self.protocol != 'All' && "
-        "ip(o.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)))",
+        "self.mode == 'snat' && self.protocol != 'All' ? (self.family == 'ipv6' "
+        "? self.backendsFrom.all(g, g.overrides.all(o, !has(o.sourceAddress) || o.sourceAddress.contains(':'))) "
+        ": self.backendsFrom.all(g, g.overrides.all(o, !has(o.sourceAddress) || !o.sourceAddress.contains(':')))) "
+        ": self.backendsFrom.all(g, g.overrides.all(o, !has(o.sourceAddress)))",
         lambda farm: all(
             override.source_address is None
             or (farm.mode == "snat" and farm.protocol != "All" and _is(farm.family, override.source_address))

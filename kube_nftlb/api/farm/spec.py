@@ -27,15 +27,17 @@ class FarmSpec(FarmFields):
         self._check_listeners()
         self._check_sessions()
         _check_unique("backend name", (backend.name for backend in self.backends))
-        if self.backends_from is not None:
-            _check_unique("pod of an override", (override.pod for override in self.backends_from.overrides))
+        _check_unique("reference", ((each.service, each.port) for each in self.backends_from))
+        for each in self.backends_from:
+            _check_unique("pod of an override", (override.pod for override in each.overrides))
         _check_unique("backend mark", (each.mark for each in self.backend_options if each.mark is not None))
         return self
 
     @property
     def backend_options(self) -> tuple[BackendOptions, ...]:
         """The options of all backends: of those written by hand, or those given by reference."""
-        return self.backends_from.overrides if self.backends_from is not None else self.backends
+        overrides: tuple[BackendOptions, ...] = tuple(each for group in self.backends_from for each in group.overrides)
+        return overrides if self.backends_from else self.backends
 
     # Too expensive for CEL, or guaranteed by the schema (map lists) unless the CRD is older.
 

@@ -22,6 +22,9 @@ class BackendStatus(Model):
     serving: Annotated[bool, Field(description="It can answer, also while it terminates.")]
     terminating: Annotated[bool, Field(description="It is being deleted.")]
     weight: Annotated[int, Field(description="Share of new connections, from the overrides.")]
+    service: Annotated[
+        str | None, Field(description="The Service of its group. Absent if spec.backendsFrom has one entry.")
+    ] = None
 
 
 class AddressStatus(Model):
@@ -49,8 +52,8 @@ class FarmStatus(Model):
     backends: Annotated[
         tuple[BackendStatus, ...],
         Field(
-            description=f"With spec.backendsFrom: the first {BACKENDS_SHOWN_MAX} backends, by name. Absent while "
-            "endpoints change all the time: the numbers follow them, and EndpointSlices list them.",
+            description=f"With spec.backendsFrom: the first {BACKENDS_SHOWN_MAX} backends, by group and name. Absent "
+            "while endpoints change all the time: the numbers follow them, and EndpointSlices list them.",
             max_length=BACKENDS_SHOWN_MAX,
         ),
     ] = ()

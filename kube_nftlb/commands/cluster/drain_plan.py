@@ -10,10 +10,9 @@ from typing import NamedTuple
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import ENDPOINTS_MAX, Farm
+from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.backends import resolve
-from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
 
 ANNOTATION = f"{names.ANNOTATION_PREFIX}state"
@@ -51,12 +50,13 @@ class Member(NamedTuple):
     """The Pod that the EndpointSlice names; empty if there is none, or the backend is written by hand."""
     of_service: bool
     """True if the operator made the farm."""
-    by_reference: bool
+    group: BackendsFrom | None
+    """The reference of the farm that it comes from; None if it is written by hand."""
 
     @property
     def entry(self) -> str:
         """The name of its entry in the farm: that of an override, or of the backend."""
-        return self.pod if self.by_reference else self.backend.name
+        return self.pod if self.group is not None else self.backend.name
 
 
 class Plan(NamedTuple):
@@ -83,14 +83,15 @@ def members(view: ClusterView) -> list[Member]:
 def _members(farm: Farm, view: ClusterView) -> Iterator[Member]:
     spec, metadata = farm.spec, farm.metadata
     key = FarmKey(metadata.namespace, metadata.name)
-    if spec.backends_from is None:
-        yield from (Member(key, each, "", of_service=False, by_reference=False) for each in spec.backends)
+    if not spec.backends_from:
+        yield from (Member(key, each, "", of_service=False, group=None) for each in spec.backends)
         return
     of_service = metadata.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
-    slices = view.slices_of(ServiceKey(key.namespace, spec.backends_from.service))
+    slices = view.slices_for(farm)
     resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     for each in resolved.endpoints:
-        yield Member(key, each.backend, each.endpoint.pod, of_service=of_service, by_reference=True)
+        group = spec.backends_from[each.group]
+        yield Member(key, each.backend, each.endpoint.pod, of_service=of_service, group=group)
 
 
 def of_backend(name: str, namespace: str, everything: Sequence[Member]) -> list[Member]:
@@ -110,25 +111,29 @@ def of_node(node: str, everything: Sequence[Member]) -> list[Member]:
 def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, list[str]]:
     """Return what to write for the chosen backends, and a sentence for each that cannot be drained."""
     pods: dict[PodRef, None] = {}
-    edits: dict[tuple[FarmKey, str], FarmEdit] = {}
+    entries: dict[tuple[FarmKey, str], list[Member]] = {}
     done, problems = [], []
     for each in chosen:
-        farm, name = each.farm, each.entry
-        if each.by_reference and not each.pod:
+        farm = each.farm
+        if each.group is not None and not each.pod:
             problem = f"{each.backend.name} of farm {'/'.join(farm)} has no Pod that could say that it drains"
             problems.append(f"{problem}: remove its address from the EndpointSlice instead")
             continue
         if each.of_service:
             pods[PodRef(farm.namespace, each.pod)] = None
         else:
-            edits[farm, name] = FarmEdit(farm, name, _entry(name, by_reference=each.by_reference))
+            entries.setdefault((farm, each.entry), []).append(each)
         done.append(each)
-    return Plan(tuple(pods), tuple(edits.values()), tuple(done), _emptied(done, everything)), problems
+    edits = tuple(FarmEdit(farm, name, _entry(name, some)) for (farm, name), some in entries.items())
+    return Plan(tuple(pods), edits, tuple(done), _emptied(done, everything)), problems
 
 
-def _entry(name: str, *, by_reference: bool) -> JsonObject:
-    if by_reference:
-        return {"backendsFrom": {"overrides": [{"pod": name, "state": DRAIN}]}}
+def _entry(name: str, members: Iterable[Member]) -> JsonObject:
+    """Return the entries of a backend in its farm: a pod may be in several of its groups."""
+    groups = {(each.group.service, each.group.port): None for each in members if each.group is not None}
+    overrides = [{"pod": name, "state": DRAIN}]
+    if groups:
+        return {"backendsFrom": [{"service": of, "port": port, "overrides": overrides} for of, port in groups]}
     return {"backends": [{"name": name, "state": DRAIN}]}
 
 
@@ -193,5 +198,6 @@ def says_drain(raw: JsonObject | None, entry: str) -> bool:
     if raw is None:
         return True
     spec = raw.get("spec") or {}
-    entries = [*(spec.get("backends") or ()), *((spec.get("backendsFrom") or {}).get("overrides") or ())]
+    overrides = [each for group in spec.get("backendsFrom") or () for each in group.get("overrides") or ()]
+    entries = [*(spec.get("backends") or ()), *overrides]
     return any(each.get("state") == DRAIN and each.get("pod", each.get("name")) == entry for each in entries)

@@ -20,6 +20,8 @@ class BackendView:
     node: str
     weight: int
     gets: str
+    group: str = ""
+    """The Service of its group; empty if the farm has one group."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def _add_backends(parent: Tree, backends: tuple[BackendView, ...]) -> None:
     for each in backends[:_BACKENDS_SHOWN_MAX]:
         weight = f"  weight {each.weight}" if each.weight != 1 else ""
         node = f" on {each.node}" if each.node else ""
-        parent.add(plain(f"{each.name} {each.address}{node}{weight}: {each.gets}"))
+        group = f"{each.group}: " if each.group else ""
+        parent.add(plain(f"{group}{each.name} {each.address}{node}{weight}: {each.gets}"))
     if len(backends) > _BACKENDS_SHOWN_MAX:
         parent.add(f"... and {len(backends) - _BACKENDS_SHOWN_MAX} more; -o json has all")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kube_nftlb import addresses, names
 from kube_nftlb.agent.dsr import modes
-from kube_nftlb.agent.endpoints.selection import priority_in_use
+from kube_nftlb.agent.endpoints.selection import groups, priority_in_use
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import masqueraded
@@ -40,7 +40,8 @@ def farms_about(service: Service, view: ClusterView) -> list[JsonObject]:
 
     def concerns(raw: JsonObject) -> bool:
         labels, spec = raw["metadata"].get("labels") or {}, raw.get("spec") or {}
-        return name in (labels.get(names.LABEL_SERVICE), (spec.get("backendsFrom") or {}).get("service"))
+        groups = spec.get("backendsFrom") or ()
+        return name in (labels.get(names.LABEL_SERVICE), *(each.get("service") for each in groups))
 
     return sorted((raw for raw in view.farms if concerns(raw)), key=lambda raw: str(raw["metadata"]["name"]))
 
@@ -85,7 +86,7 @@ def _farm(raw: JsonObject, cluster: ClusterView) -> FarmView:
     used: set[str] = set()
     nodes_by_behaviour: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
     for node, here in on_nodes.farms.items():
-        backends = tuple(sorted(_used(here, node), key=lambda each: (each.node, each.name)))
+        backends = tuple(sorted(_used(here, node), key=lambda each: (each.group, each.node, each.name)))
         used |= {each.name for each in backends}
         behaviour = _behaviour(here, lost=bool(on_nodes.conflicts[node]))
         if (failure := failures.get(node)) is not None:
@@ -95,13 +96,14 @@ def _farm(raw: JsonObject, cluster: ClusterView) -> FarmView:
     options += [f"persistence {spec.persistence}"] if spec.persistence != "none" else []
     options += ["traffic policy Local"] if spec.traffic_policy == "Local" else []
     options += [f"state {spec.state}"] if spec.state != "up" else []
+    options += [_groups(spec)] if len(spec.backends_from) > 1 else []
     return FarmView(
         name,
         ", ".join(options),
         _state(raw),
         tuple(_address(each, on_nodes) for each in spec.addresses),
         tuple(NodesView(tuple(nodes), does, backends) for (does, backends), nodes in nodes_by_behaviour.items()),
-        tuple(_backend_view(each, _why_not(each, spec)) for each in spec.backends if each.name not in used),
+        tuple(_backend_view(each, spec, _why_not(each, spec)) for each in spec.backends if each.name not in used),
     )
 
 
@@ -131,22 +133,33 @@ def _used(here: NodeFarm, node: str) -> Iterator[BackendView]:
             gets = "terminating: only what it has"
         else:
             gets = "only clients on this node"
-        yield _backend_view(backend, gets)
+        yield _backend_view(backend, here.spec, gets)
 
 
-def _backend_view(backend: Backend, gets: str) -> BackendView:
+def _groups(spec: FarmSpec) -> str:
+    """Return the groups of a farm, with what each gets of new connections."""
+    total = sum(each.weight for each in spec.backends_from) or 1
+    groups = (f"{each.service or 'refused'} {each.weight / total:.3g}" for each in spec.backends_from)
+    return f"groups {', '.join(groups)}"
+
+
+def _backend_view(backend: Backend, spec: FarmSpec, gets: str) -> BackendView:
     address = addresses.with_port(backend.ip, backend.port) if backend.port else backend.ip
-    return BackendView(backend.name, address, backend.node_name or "", backend.weight, gets)
+    group = spec.backends_from[backend.group].service if len(spec.backends_from) > 1 else ""
+    return BackendView(backend.name, address, backend.node_name or "", backend.weight, gets, group)
 
 
 def _why_not(backend: Backend, spec: FarmSpec) -> str:
     if spec.state in ("off", "down"):
         return f"the farm's state is {spec.state}"
+    group = next((each for each in groups(spec) if each.number == backend.group), None)
+    if group is None:
+        return "the weight of its group is 0"
     if backend.state != "up":
         return f"state {backend.state}"
     if not backend.ready:
         return "not ready"
-    if backend.priority > priority_in_use(spec):
+    if backend.priority > priority_in_use(group.spec):
         return f"on standby: priority {backend.priority}"
     return "meant for other nodes or zones" if backend.for_zones or backend.for_nodes else "on another node"
 
@@ -161,7 +174,15 @@ def _behaviour(here: NodeFarm, *, lost: bool) -> str:
         return "refuses connections: no backend"
     if here.spec.traffic_policy == "Local" and not here.candidates.local and here.candidates.cluster:
         return "drops connections from outside: no backend of its own"
+    if refused := _refused_share(here):
+        return f"serves, and refuses {refused:.3g} of connections: no backend in their group"
     return "serves"
+
+
+def _refused_share(here: NodeFarm) -> float:
+    """Return the share of the groups that nobody serves."""
+    total = sum(each.weight for each in here.groups) or 1
+    return sum(each.weight for each in here.groups if each.refuses) / total
 
 
 def _address(address: Address, on_nodes: _OnNodes) -> AddressView:

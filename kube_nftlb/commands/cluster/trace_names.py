@@ -80,7 +80,8 @@ async def name(kube: Kube, result: TraceResult, flow: Flow) -> None:
     result.engine = result.engine or farm.spec.engine
     for backend in farm.spec.backends:
         if addresses.with_port(backend.ip, backend.port or flow.port) == result.backend:
-            result.backend_name = backend.name
+            group = farm.spec.backends_from[backend.group].service if len(farm.spec.backends_from) > 1 else ""
+            result.backend_name = backend.name + (f", of the Service {group}" if group else "")
 
 
 def _owner(view: ClusterView, flow: Flow) -> FarmKey | None:
@@ -107,8 +108,8 @@ async def _farms_at(kube: Kube, ip: str) -> list[JsonObject]:
 
 
 async def _slices(kube: Kube, raw: JsonObject) -> list[JsonObject]:
-    service = ((raw.get("spec") or {}).get("backendsFrom") or {}).get("service")
-    if not service:
+    groups = (raw.get("spec") or {}).get("backendsFrom") or ()
+    if not (of := sorted({each["service"] for each in groups if each.get("service")})):
         return []
-    selector = f"{names.LABEL_SLICE_SERVICE}={service}"
+    selector = f"{names.LABEL_SLICE_SERVICE} in ({','.join(of)})"
     return (await kube.list(ENDPOINT_SLICES, raw["metadata"]["namespace"], label_selector=selector)).items

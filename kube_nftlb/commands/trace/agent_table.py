@@ -14,6 +14,7 @@ _POLICY_SET = re.compile(r"policy-(?P<key>.+)-ip6?")
 _SOURCE_RANGES = re.compile(rf"{layout.SOURCE_RANGES}-[0-9a-f]{{10}}-(?P<farm>.+)")
 _LOCAL_CLIENTS = re.compile(r"local-clients-(?P<farm>.+)")
 _SCHEDULE = re.compile(r"schedule-(?P<farm>.+)")
+_REFUSED_SHARE = re.compile(r"refused-share-(?P<farm>.+)")
 _OVER = re.compile(rf"over-(?P<kind>{'|'.join(LIMITS)})-(?P<farm>.+)")
 _BACKEND_LIMIT = re.compile(r"[0-9a-f]{8}-(?P<farm>.+)")
 _OPTION_CHAINS: Final = (layout.CONNECTIONS, layout.RESETS, layout.INVALIDS, layout.FORWARDED, layout.LEAVING)
@@ -37,6 +38,8 @@ class AgentTableReader:
             if event.chain.startswith(("new-", "unserved", layout.LEAVING)):
                 self._from = event.chain
             self._name_farm(event.to)
+        if _REFUSED_SHARE.fullmatch(event.chain) and event.verdict in ("goto", "drop"):
+            self._end(outcomes.GROUP_DROPPED if event.verdict == "drop" else outcomes.GROUP_REFUSED)
         self._refusing(event)
         self._policy(event)
         self._source_range(event)
@@ -45,7 +48,7 @@ class AgentTableReader:
         self._options(event)
 
     def _name_farm(self, chain: str) -> None:
-        for pattern in (_POLICY, _SOURCE_RANGES, _LOCAL_CLIENTS, _SCHEDULE):
+        for pattern in (_POLICY, _SOURCE_RANGES, _LOCAL_CLIENTS, _SCHEDULE, _REFUSED_SHARE):
             if found := pattern.fullmatch(chain):
                 self._result.serve(found["farm"], "")
         for prefix in _OPTION_CHAINS:

@@ -7,6 +7,7 @@ from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.engine.nftables import scheduling
 from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
+from kube_nftlb.agent.engine.nftables.groups import Draw
 from kube_nftlb.agent.engine.nftables.scheduling import Schedule
 from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.result import TraceResult
@@ -71,6 +72,7 @@ class NftablesReader:
         self._rules = rules
         self._farm = farm
         self._remembers = False
+        self._drawn = False
 
     def read(self, event: Event) -> None:
         """Add what an event tells."""
@@ -86,7 +88,8 @@ class NftablesReader:
         if event.chain == "output" and event.verdict == "return":
             self._result.step("farm", "it does not serve the node itself (intraConnect is false)", event.chain)
         if event.chain == nftables_layout.REFUSE and event.verdict == "drop":
-            self._result.outcome = self._result.outcome or outcomes.NO_READY_BACKENDS
+            nobody = outcomes.GROUP_REFUSED if self._drawn else outcomes.NO_READY_BACKENDS
+            self._result.outcome = self._result.outcome or nobody
         self._choice(event)
 
     def _choice(self, event: Event) -> None:
@@ -94,12 +97,23 @@ class NftablesReader:
             chain = scheduling.parse(event.chain)
         except ValueError:
             return
-        if (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
+        if isinstance(chain, Draw):
+            self._group(event, chain)
+        elif (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
+            if chain.choice.group is not None:
+                self._result.step("group", f"that of spec.backendsFrom[{chain.choice.group}]", event.chain)
             self._result.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
         elif isinstance(chain, Known):
             self._known(event, chain)
         elif isinstance(chain, Memory):
             self._memory(event, chain)
+
+    def _group(self, event: Event, chain: Draw) -> None:
+        self._drawn = True
+        how = "at random" if chain.draw == "random" else f"by {chain.draw.replace('-', ' of ').replace('.', ' ')}"
+        self._result.step("group", f"drawn by weight, {how}", event.chain)
+        if event.verdict == "drop":
+            self._result.outcome = self._result.outcome or outcomes.GROUP_DROPPED
 
     def _known(self, event: Event, chain: Known) -> None:
         if event.verdict != "accept":

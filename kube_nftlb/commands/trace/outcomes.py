@@ -6,6 +6,10 @@ from typing import Final
 from kube_nftlb.commands.trace.result import Outcome
 
 NO_READY_BACKENDS: Final = Outcome("Refused", "NoReadyBackends", "the farm has no backend that takes new connections")
+GROUP_REFUSED: Final = Outcome(
+    "Refused", "NoReadyBackends", "the group that was drawn has no backend that takes new connections"
+)
+GROUP_DROPPED: Final = Outcome("Dropped", "NoReadyBackends", "the group that was drawn has no backend for the client")
 NO_LOCAL_BACKEND: Final = Outcome(
     "Dropped", "NoLocalBackend", "the traffic policy is Local, and this node has no backend of its own"
 )

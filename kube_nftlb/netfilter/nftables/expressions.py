@@ -99,6 +99,11 @@ def go_to(chain: str) -> bytes:
     return _expression("immediate", _number(_VERDICT_REGISTER), verdict_data(Verdict.GOTO, chain))
 
 
+def drop() -> bytes:
+    """Drop the packet."""
+    return _expression("immediate", _number(_VERDICT_REGISTER), verdict_data(Verdict.DROP))
+
+
 def limited(packets: int, burst: int) -> bytes:
     """Match so many packets a second, after a first burst."""
     return _expression("limit", _LONG.pack(packets), _LONG.pack(1), _number(burst))
@@ -133,6 +138,12 @@ def priority_has(mask: int, *, any_bit: bool) -> bytes:
     return masked_priority(0, mask) + compare
 
 
+def priority_is(bits: int, mask: int | None = None) -> bytes:
+    """Match if the packet's priority has these bits, among those of the mask if there is one; uses register 0."""
+    load = masked_priority(0, mask) if mask is not None else priority(0)
+    return load + is_equal(0, _HOST_NUMBER.pack(bits))
+
+
 def _meta(to: int, key: int) -> bytes:
     return _expression("meta", _register(to), _number(key))
 
@@ -157,13 +168,13 @@ def random(to: int, modulus: int, first: int) -> bytes:
     return _expression("numgen", _register(to), _number(modulus), _number(_RANDOM), _number(first))
 
 
-def hashed(to: int, source: int, length: int, modulus: int, first: int) -> bytes:
+def hashed(to: int, source: int, length: int, modulus: int, first: int, seed: int = 0) -> bytes:
     """Load one of ``modulus`` numbers from ``first``, by a hash of ``length`` bytes from a register.
 
-    The hash is the same on every node, so that all send a client to the same backend.
+    The hash is the same on every node, so that all send a client to the same backend. With another ``seed`` it does
+    not depend on the one without.
     """
-    seed = _number(0)
-    numbers = (_number(length), _number(modulus), seed, _number(first), _number(_JENKINS))
+    numbers = (_number(length), _number(modulus), _number(seed), _number(first), _number(_JENKINS))
     return _expression("hash", _register(source), _register(to), *numbers)
 
 

@@ -82,7 +82,8 @@ class FarmChanges:
         self._cache.farm_index.move(key, before, after)
         for record in (before, after):
             if record is not None and record.reference is not None:
-                self._forget_unused(record.reference.service)
+                for referred in record.reference.services:
+                    self._forget_unused(referred)
         services = {service for record in (before, after) if (service := made_from(record)) is not None}
         if before is not None and after is not None and before.made_as == after.made_as:
             # Only the status changed, for example, which does not matter to the Service.

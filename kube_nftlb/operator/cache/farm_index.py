@@ -30,13 +30,14 @@ class FarmIndex:
                 del self.references[policy]
         for record, join in ((before, False), (after, True)):
             if record is not None and record.reference is not None:
-                (self._referring.add if join else self._referring.discard)(record.reference.service, key)
+                for service in record.reference.services:
+                    (self._referring.add if join else self._referring.discard)(service, key)
             for ip in record.balanced if record is not None else ():
                 (self._balanced.add if join else self._balanced.discard)(ip, key)
-            if (service := made_from(record)) is not None:
-                (self._farms_of.add if join else self._farms_of.discard)(service, key)
-                if record is not None and record.reference is not None and record.reference.backends_from.gated_ips:
-                    (self._listing.add if join else self._listing.discard)(service, key)
+            if (maker := made_from(record)) is not None:
+                (self._farms_of.add if join else self._farms_of.discard)(maker, key)
+                if record is not None and record.reference is not None and record.reference.gated_ips:
+                    (self._listing.add if join else self._listing.discard)(maker, key)
 
     def made_from(self, service: ServiceKey) -> Set[FarmKey]:
         """Return the farms that the operator made from a Service, which may not exist anymore."""

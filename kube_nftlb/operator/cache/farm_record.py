@@ -13,6 +13,7 @@ from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.budgets import Rank, farm_rank, farm_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus
+from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
@@ -51,12 +52,18 @@ class Owner(NamedTuple):
 class Reference(NamedTuple):
     """The endpoints that a farm refers to."""
 
-    service: ServiceKey
-    backends_from: BackendsFrom
+    services: tuple[ServiceKey, ...]
+    """The Services that they are of, each once."""
+    groups: tuple[BackendsFrom, ...]
     family: Family
     protocol: str
     most: int
     """Maximum number of endpoints that the farm's engine can have."""
+
+    @property
+    def gated_ips(self) -> tuple[str, ...]:
+        """The IPs of gated Pods that it lists."""
+        return tuple(ip for each in self.groups for ip in each.gated_ips)
 
 
 class FarmRecord(NamedTuple):
@@ -76,7 +83,7 @@ class FarmRecord(NamedTuple):
     engine: str
     """The engine that serves it."""
     reference: Reference | None
-    """The Service port whose endpoints are its backends; None if they are written by hand."""
+    """The Services whose endpoints are its backends; None if these are written by hand."""
     ready: int
     total: int
     """The numbers of ready and of all backends that are written by hand."""
@@ -190,17 +197,17 @@ def _listeners_json(raw: Json, spec: Json) -> bytes:
 
 
 def _reference(key: FarmKey, spec: Json) -> Reference | None:
-    if (raw := spec.get("backendsFrom")) is None:
+    if not (raw := spec.get("backendsFrom")):
         return None
     try:
-        backends_from = BackendsFrom.model_validate(raw)
+        groups = tuple(BackendsFrom.model_validate(each) for each in raw)
     except ValidationError:
         # Edited; what the operator wrote is about to be restored, and other farms are invalid.
         return None
     family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
-    service = ServiceKey(key.namespace, backends_from.service)
+    of = tuple(ServiceKey(key.namespace, name) for name in services(groups))
     most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
-    return Reference(service, backends_from, family, str(spec.get("protocol", "TCP")), most)
+    return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most)
 
 
 def _owner(references: Iterable[Json]) -> Owner | None:

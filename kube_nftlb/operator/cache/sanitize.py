@@ -16,14 +16,15 @@ def sanitized_spec(spec: Any) -> Json:
     if not isinstance(spec, dict) or not isinstance(spec.get("limits") or {}, dict):
         return {}
     addresses, backends, sessions = (spec.get(key) or [] for key in ("addresses", "backends", "sessions"))
-    reference = spec.get("backendsFrom") or {}
-    overrides = (reference.get("overrides") if isinstance(reference, dict) else None) or []
+    references = spec.get("backendsFrom") or []
+    listed = isinstance(references, list) and all(isinstance(each, dict) for each in references)
+    overrides = [each.get("overrides") or [] for each in references] if listed else []
     fine = (
-        isinstance(reference, dict)
-        and all(isinstance(entries, list) for entries in (addresses, backends, sessions, overrides))
-        and all(isinstance(entry, dict) for entry in (*addresses, *backends, *sessions, *overrides))
+        listed
+        and all(isinstance(entries, list) for entries in (addresses, backends, sessions, *overrides))
+        and all(isinstance(entry, dict) for entries in (addresses, backends, sessions, *overrides) for entry in entries)
         and all(isinstance(backend.get("name"), str) for backend in backends)
-        and all(isinstance(override.get("pod"), str) for override in overrides)
+        and all(isinstance(override.get("pod"), str) for entries in overrides for override in entries)
         and all(_is_text_list(part.get("policies") or []) for part in (spec, *addresses))
     )
     return spec if fine else {}

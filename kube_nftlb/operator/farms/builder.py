@@ -124,13 +124,17 @@ def build(
                 "masquerade": "AsNeeded",
                 **_health_check(service, listened),
                 **_age(service),
-                "backendsFrom": {
-                    "service": service.metadata.name,
-                    **({"port": port.name} if port.name else {}),
-                    "keepPort": options.listen.keeps_port,
-                    "overrides": overrides,
-                    **({"gatedIPs": gated} if (gated := gated_ips.get(key.family)) else {}),
-                },
+                "backendsFrom": [
+                    {
+                        "service": service.metadata.name,
+                        "port": port.name or "",
+                        "weight": 1,
+                        "refuse": False,
+                        "keepPort": options.listen.keeps_port,
+                        "overrides": overrides,
+                        **({"gatedIPs": gated} if (gated := gated_ips.get(key.family)) else {}),
+                    }
+                ],
             }
         )
         farms.append(Wanted(key, spec, digest(spec)))

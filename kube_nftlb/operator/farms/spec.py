@@ -47,8 +47,7 @@ def complete(fields: Spec) -> Spec:
 def merge_patch(spec: Spec) -> Spec:
     """Return the spec as a merge patch that removes all other fields."""
     limits = {**dict.fromkeys(key for key, _ in _LIMITS), **spec["limits"]}
-    reference = {**dict.fromkeys(key for key, _ in _REFERENCE), **spec["backendsFrom"]}
-    return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits, "backendsFrom": reference}
+    return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits}
 
 
 def _written(defaults: list[tuple[str, Any]]) -> Spec:
@@ -74,8 +73,10 @@ def digest(spec: Spec) -> bytes:
         sorted(str(policy) for policy in spec.get("policies") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         _values(_BACKEND, spec.get("backends"), "name"),
-        [(spec.get("backendsFrom") or {}).get(key, default) for key, default in _REFERENCE],
-        _values(_OVERRIDE, (spec.get("backendsFrom") or {}).get("overrides"), "pod"),
+        [
+            ([each.get(key, default) for key, default in _REFERENCE], _values(_OVERRIDE, each.get("overrides"), "pod"))
+            for each in spec.get("backendsFrom") or ()
+        ],
     )
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 

@@ -101,7 +101,7 @@ def decide(
             if farm.reference is None or ip is None or farm.terminating or not _accepted(farm, cache):
                 continue
             farms += 1
-            if ip not in farm.reference.backends_from.gated_ips:
+            if ip not in farm.reference.gated_ips:
                 unlisted.append(service)
                 obstacles.append(f"the farm {farm.key.name} does not have it yet")
             elif ip not in shown:

@@ -46,7 +46,7 @@ def is_listed_as_wanted(cache: Cache, service: ServiceKey) -> bool:
     """Return True if the farms of a Service list what they are to list."""
     wanted = gated_ips(cache, service)
     return all(
-        farm.reference is None or sorted(farm.reference.backends_from.gated_ips) == wanted[farm.reference.family]
+        farm.reference is None or sorted(farm.reference.gated_ips) == wanted[farm.reference.family]
         for farm in cache.farms_of(service)
     )
 
@@ -54,7 +54,7 @@ def is_listed_as_wanted(cache: Cache, service: ServiceKey) -> bool:
 def listed_ips(farm: FarmRecord) -> Iterator[tuple[Family, str]]:
     """Yield the IPs that a farm lists, with their family."""
     if farm.reference is not None:
-        for ip in farm.reference.backends_from.gated_ips:
+        for ip in farm.reference.gated_ips:
             yield farm.reference.family, ip
 
 

@@ -1,7 +1,9 @@
 """The backends of a farm, for its status. No I/O."""
 
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from kube_nftlb.api.farm import BackendsFrom
 from kube_nftlb.api.farm.status import BACKENDS_SHOWN_MAX, BackendStatus
 from kube_nftlb.endpointslices.backends import ResolvedEndpoint, resolve
 from kube_nftlb.kube.events import Lasting
@@ -23,14 +25,16 @@ class FarmEndpoints(NamedTuple):
     changed_at: int = 0
     """The resourceVersion at which the EndpointSlices that it refers to last changed; 0 without any."""
     problems: tuple[Problem, ...] = ()
+    unserved: tuple[str, ...] = ()
+    """What of new connections is refused though other backends are ready: the groups that have none."""
 
 
 def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     """Return the backends of a farm, as its nodes resolve them too."""
     if (reference := farm.reference) is None:
         return FarmEndpoints(farm.ready, farm.total)
-    slices = cache.slices.of(reference.service)
-    resolved = resolve(reference.backends_from, reference.family, reference.protocol, slices, reference.most)
+    slices = [each for service in reference.services for each in cache.slices.of(service)]
+    resolved = resolve(reference.groups, reference.family, reference.protocol, slices, reference.most)
     endpoints = resolved.endpoints
     problems: list[Problem] = [
         Rejection("InvalidEndpoint", f"EndpointSlice {each.name}: {text!r} is not a usable {each.family} address")
@@ -41,19 +45,31 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if resolved.total > len(endpoints):
         message = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
         problems.append(Lasting("TooManyEndpoints", message))
-    if cache.slices.is_cut(reference.service):
+    if any(cache.slices.is_cut(service) for service in reference.services):
         message = "the EndpointSlices of this namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
     return FarmEndpoints(
         sum(1 for each in endpoints if each.endpoint.ready),
         len(endpoints),
-        tuple(_shown(each) for each in endpoints[:BACKENDS_SHOWN_MAX]),
-        cache.slices.changed_at(reference.service),
+        tuple(_shown(each, reference.groups) for each in endpoints[:BACKENDS_SHOWN_MAX]),
+        max((cache.slices.changed_at(service) for service in reference.services), default=0),
         tuple(problems),
+        tuple(_unserved(reference.groups, {each.group for each in endpoints if each.endpoint.ready})),
     )
 
 
-def _shown(each: ResolvedEndpoint) -> BackendStatus:
+def _unserved(groups: Sequence[BackendsFrom], ready: Collection[int]) -> Iterator[str]:
+    """Yield a sentence for each group with a share of the connections, but none of the ready endpoints.
+
+    What is refused by ``refuse`` is as its owner wants it.
+    """
+    total = sum(each.weight for each in groups)
+    for number, each in enumerate(groups) if len(groups) > 1 else ():
+        if each.weight and each.service and number not in ready:
+            yield f"the Service {each.service} has {each.weight} of {total} new connections, and no ready backend"
+
+
+def _shown(each: ResolvedEndpoint, groups: Sequence[BackendsFrom]) -> BackendStatus:
     return BackendStatus(
         name=each.name,
         address=each.ip,
@@ -64,4 +80,5 @@ def _shown(each: ResolvedEndpoint) -> BackendStatus:
         serving=each.endpoint.serving,
         terminating=each.endpoint.terminating,
         weight=each.options.weight,
+        service=groups[each.group].service if len(groups) > 1 else None,
     )

@@ -56,6 +56,8 @@ def decide(
     blocker = next((verdict for verdict in verdicts.values() if verdict.status == "False"), None)
     if blocker is None and endpoints.ready == 0:
         blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
+    if blocker is None and endpoints.unserved:
+        blocker = Verdict("False", "NoReadyBackends", some_of(endpoints.unserved, what="groups"))
     if blocker is None and accepted.reason != "Valid":
         blocker = accepted
     reason = f"{blocker.reason}: {blocker.message}" if blocker is not None else _warning(farm, everywhere)

@@ -23,7 +23,7 @@ def annotate(cluster: Cluster, kind: str, name: str, namespace: str, **annotatio
 
 
 def overrides(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[str, dict[str, Any]]:
-    return {each["pod"]: each for each in cluster.farm(farm, namespace)["spec"]["backendsFrom"]["overrides"]}
+    return {each["pod"]: each for each in cluster.farm(farm, namespace)["spec"]["backendsFrom"][0]["overrides"]}
 
 
 def has(spec: dict[str, Any], fields: dict[str, Any]) -> bool:

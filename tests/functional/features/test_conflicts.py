@@ -130,7 +130,7 @@ def test_a_farm_with_forged_labels_does_not_stay(cluster: Cluster, namespace: st
         forged = {**labels, names.LABEL_SERVICE_PORT: port}
         cluster.apply(by_hand(cluster, name, "web", namespace, unique(), labels=forged, ownerReferences=owners))
         eventually(partial(gone, cluster, name, namespace), f"{name} is deleted")
-    assert cluster.farm("own--http", namespace)["spec"]["backendsFrom"]["service"] == "own"
+    assert cluster.farm("own--http", namespace)["spec"]["backendsFrom"][0]["service"] == "own"
 
 
 def test_a_services_farm_that_is_given_another_controller_is_put_right(cluster: Cluster, namespace: str) -> None:

@@ -16,6 +16,10 @@ from tests.functional.conformance.testbed import CLIENT, FAMILIES, NAMESPACE, SE
 SNAT = {"metadata": {"annotations": {f"{names.ANNOTATION_PREFIX}mode": "snat"}}}
 
 
+def one_answers(bed: Testbed, client: Pod, ip: str) -> None:
+    eventually(lambda: len(bed.answering(client.where, ip)) == 1, "one pod answers one client")
+
+
 @pytest.fixture(params=plugins.NETWORKS)
 def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
     monkeypatch.setenv(plugins.VARIABLE, request.param)
@@ -53,7 +57,6 @@ def test_services_work_whatever_connects_pods_and_nodes(bed: Testbed) -> None:
             bed.reach(bed.nodes[1], [first, second], web.ip(family))
             bed.reach(CLIENT, [first, second], bed.node_ip(bed.nodes[1], family), web.node_port())
             bed.reach(first.where, [first], alone.ip(family), is_masqueraded=True)
-            ip = sticky.ip(family)
-            eventually(lambda ip=ip: len(bed.answering(client.where, ip)) == 1, "one pod answers one client")
+            one_answers(bed, client, sticky.ip(family))
         bed.patch("service", web.name, SNAT)
         bed.reach(client.where, [first, second], web.ip(), is_masqueraded=True)

@@ -30,7 +30,7 @@ def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
 
 def referring(reference: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """A farm that refers to a Service."""
-    return {"backends": [], **changes, "backendsFrom": {"service": "web", **(reference or {})}}
+    return {"backends": [], **changes, "backendsFrom": [{"service": "web", **(reference or {})}]}
 
 
 def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
             {"backends": [{"name": name, "ip": "10.1.0.1", "port": 80, "mark": 7} for name in "ab"]},
             "duplicate backend mark 7",
         ),
-        ({"backendsFrom": {"service": "web"}}, "backends and backendsFrom exclude each other"),
+        ({"backendsFrom": [{"service": "web"}]}, "backends and backendsFrom exclude each other"),
         (referring(mode="local"), "mode local has neither"),
         (referring(protocol="All", addresses=[{"ip": "10.0.0.1"}]), "keepPort must be true"),
         (overriding(mode="dnat", sourceAddress="10.0.0.9"), "sourceAddress of an override requires mode snat"),
@@ -119,12 +119,16 @@ def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
         (referring({"overrides": [{"pod": "a"}, {"pod": "a"}]}), "duplicate pod of an override 'a'"),
         (referring({"overrides": [{"pod": pod, "mark": 7} for pod in "ab"]}), "duplicate backend mark 7"),
         (referring({"overrides": [{"pod": f"p{number}"} for number in range(1025)]}), "at most 1024 items"),
-        (referring({"service": ""}), "at least 1 character"),
+        (referring({"service": ""}), "needs either a service, or refuse: true"),
+        (referring({"refuse": True}), "needs either a service, or refuse: true"),
+        (referring({"weight": -1}), "greater than or equal to 0"),
+        (referring({"weight": 1_000_001}), "less than or equal to 1000000"),
+        (referring() | {"backendsFrom": [{"service": "web"}] * 2}, "duplicate reference"),
+        (referring() | {"backendsFrom": [{"service": f"s{number}"} for number in range(17)]}, "at most 16 items"),
         (referring({"service": "web\n"}), "should match pattern"),
         (referring({"service": "other/web"}), "should match pattern"),
         (referring({"port": 0}), "greater than or equal to 1"),
         (referring({"port": 65536}), "less than or equal to 65535"),
-        (referring({"port": ""}), "at least 1 character"),
         (referring({"port": "x" * 64}), "at most 63 characters"),
         *(
             ({"persistence": persistence, "sessions": [{"client": client, "backend": "pod-a"}]}, message)
@@ -162,20 +166,19 @@ def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, Any], compl
         ({"port": "http"}, "http"),
         ({"port": 8080}, 8080),
         ({"port": "8080"}, "8080"),
-        ({}, None),
-        ({"port": None}, None),
+        ({}, ""),
+        ({"port": ""}, ""),
     ],
 )
-def test_a_farm_may_refer_to_a_port_by_name_or_number(reference: dict[str, Any], port: str | int | None) -> None:
+def test_a_farm_may_refer_to_a_port_by_name_or_number(reference: dict[str, Any], port: str | int) -> None:
     spec = farm(**referring(reference)).spec
-    assert spec.backends_from == BackendsFrom(service="web", port=port, keep_port=False, overrides=())
-    assert type(spec.backends_from.port) is type(port)
+    assert spec.backends_from == (BackendsFrom(service="web", port=port, keep_port=False, overrides=()),)
+    assert type(spec.backends_from[0].port) is type(port)
 
 
 def test_a_farm_of_all_protocols_may_refer_to_a_service() -> None:
     spec = farm(**referring({"keepPort": True}, protocol="All", addresses=[{"ip": "10.0.0.1"}])).spec
-    assert spec.backends_from is not None
-    assert spec.backends_from.keep_port
+    assert spec.backends_from[0].keep_port
 
 
 def test_the_options_of_backends_are_those_by_hand_or_by_reference() -> None:

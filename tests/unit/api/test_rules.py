@@ -64,7 +64,7 @@ BACKENDS = st.fixed_dictionaries(
 OVERRIDES = st.fixed_dictionaries({"pod": st.just("a"), "weight": st.just(3), "sourceAddress": rarely(IPS)})
 REFERENCES = st.fixed_dictionaries(
     {"service": st.just("web"), "overrides": st.lists(OVERRIDES, max_size=2)},
-    optional={"port": st.sampled_from(["http", 8080]), "keepPort": st.booleans()},
+    optional={"port": st.sampled_from(["http", 8080]), "keepPort": st.booleans(), "weight": st.sampled_from([0, 7])},
 )
 FARMS = st.fixed_dictionaries(
     {
@@ -73,7 +73,7 @@ FARMS = st.fixed_dictionaries(
         "backends": st.lists(BACKENDS, max_size=2),
     },
     optional={
-        "backendsFrom": rarely(REFERENCES),
+        "backendsFrom": st.lists(REFERENCES, max_size=2, unique_by=lambda each: each.get("port")),
         "protocol": st.sampled_from(["UDP", "SCTP", "SCTP", "All"]),
         "mode": st.sampled_from(["dnat", "dsr", "local"]),
         "scheduler": st.just("hash"),
@@ -100,8 +100,8 @@ BREAKS: dict[str, dict[str, Any]] = {
     "address-family": {**IPV6, "family": "ipv4"},
     "source-range-family": {**IPV6, "addresses": [{**IPV6["addresses"][0], "sourceRanges": ["10.0.0.0/8"]}]},
     "backend-family": {**IPV6, "backends": [{"name": "a", "ip": "10.0.0.1", "port": 80}]},
-    "backends-from": {**IPV6, "backendsFrom": REFERENCE, "mode": "local"},
-    "backends-from-port": {**EVERY_PORT, "backendsFrom": REFERENCE},
+    "backends-from": {**IPV6, "backendsFrom": [REFERENCE], "mode": "local"},
+    "backends-from-port": {**EVERY_PORT, "backendsFrom": [REFERENCE]},
     "address-ports": {**EVERY_PORT, "addresses": [{"ip": "10.0.0.1", "ports": "80"}]},
     "backend-ports": {**EVERY_PORT, "backends": [{"name": "a", "ip": "10.0.0.1", "port": 80}]},
     "sched-param": {**IPV6, "schedParam": "srcip"},
@@ -115,7 +115,7 @@ BREAKS: dict[str, dict[str, Any]] = {
     },
     "override-source-address": {
         **IPV6,
-        "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "10.0.0.1"}]},
+        "backendsFrom": [{**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "10.0.0.1"}]}],
     },
     "source-address-family": {**IPV6, "sourceAddress": "10.0.0.1"},
     "all-options": {**EVERY_PORT, "log": "input"},
@@ -133,8 +133,8 @@ BREAKS: dict[str, dict[str, Any]] = {
 """A farm that breaks it, for each rule."""
 KEEPS: list[dict[str, Any]] = [
     {**IPV6, "onGone": "cut", "mode": "dnat"},
-    {**IPV6, "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "fd00::2"}]}},
-    {**EVERY_PORT, "backendsFrom": {**REFERENCE, "keepPort": True}},
+    {**IPV6, "backendsFrom": [{**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "fd00::2"}]}]},
+    {**EVERY_PORT, "backendsFrom": [{**REFERENCE, "keepPort": True}, {"refuse": True, "weight": 3}]},
 ]
 """Farms that are valid, but rare by chance."""
 

@@ -20,7 +20,10 @@ def found(**spec: Any) -> list[str]:
         ({"limits": {"new": "5/second", "colour": 1}}, "spec.limits.colour"),
         ({"addresses": [{"ip": "10.96.0.10", "ports": "80"}, {"colour": {}}]}, "spec.addresses[1].colour"),
         ({"backends": [{"name": "a", "colour": None}]}, "spec.backends[0].colour"),
-        ({"backendsFrom": {"service": "a", "overrides": [{"colour": 1}]}}, "spec.backendsFrom.overrides[0].colour"),
+        (
+            {"backendsFrom": [{"service": "a", "overrides": [{"colour": 1}]}]},
+            "spec.backendsFrom[0].overrides[0].colour",
+        ),
         ({"sessions": [{"client": "a", "colour": 1}]}, "spec.sessions[0].colour"),
     ],
 )

@@ -27,7 +27,7 @@ def test_no_annotation_sets_a_backend_that_is_written_by_hand() -> None:
 
 def test_the_reference_to_a_service_is_explained() -> None:
     text = explain("backendsFrom")
-    assert "service (string, required)" in text
+    assert "service (string)" in text
     assert "port (integer or string)" in text
     assert "at most 63 characters" in explain("backendsFrom.port")
 

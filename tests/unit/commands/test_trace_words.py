@@ -192,3 +192,49 @@ def test_a_limit_of_a_backend_is_told_from_the_farms() -> None:
     )
     assert made.outcome == Outcome("Dropped", "LimitReached", "above the limit: the backend's established")
     assert made.farm == "web"
+
+
+SERVICES = "kube-nftlb-services"
+DRAW = "draw-random-10-random-2.x.d-ip"
+
+
+def of_engine(*events: tuple[str, str, str]) -> TraceResult:
+    """The words for rules of the engine nftables, given as chain, verdict and the chain that it leads to."""
+    return of(*(Event(1, "inet", SERVICES, chain, "rule", verdict, to, 4) for chain, verdict, to in events))
+
+
+def test_a_group_is_drawn_before_an_endpoint_is_chosen() -> None:
+    made = of_engine(
+        ("prerouting", "goto", "draw-hash-srcip.srcport-10-rr-2_2.3_2-ip"),
+        ("draw-hash-srcip.srcport-10-rr-2_2.3_2-ip", "continue", ""),
+        ("draw-hash-srcip.srcport-10-rr-2_2.3_2-ip", "goto", "rr-3-2-group-1-ip"),
+        ("rr-3-2-group-1-ip", "accept", ""),
+    )
+    assert steps(made, "group") == "drawn by weight, by hash of srcip srcport / that of spec.backendsFrom[1]"
+    assert steps(made, "choice") == RR
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"),
+    [
+        ([(DRAW, "goto", "refuse"), ("refuse", "drop", "")], "Refused"),
+        ([(DRAW, "drop", "")], "Dropped"),
+    ],
+)
+def test_a_group_without_backends_says_so(last: list[tuple[str, str, str]], verdict: str) -> None:
+    made = of_engine(("prerouting", "goto", DRAW), (DRAW, "continue", ""), *last)
+    assert made.outcome is not None
+    assert made.outcome[:2] == (verdict, "NoReadyBackends")
+    assert "the group that was drawn has no backend" in made.outcome.message
+
+
+@pytest.mark.parametrize(("verdict", "to", "told"), [("goto", "refuse", "Refused"), ("drop", "", "Dropped")])
+def test_the_refused_share_of_a_farm_in_nftlb_says_so(verdict: str, to: str, told: str) -> None:
+    chain = "refused-share-test.front"
+    made = of(
+        Event(1, "inet", "kube-nftlb", "new-ip", "rule", "goto", chain, 4),
+        Event(1, "inet", "kube-nftlb", chain, "rule", verdict, to, 5),
+    )
+    assert made.outcome is not None
+    assert (made.outcome[:2], made.farm) == ((told, "NoReadyBackends"), "test.front")
+    assert "the group that was drawn has no backend" in made.outcome.message

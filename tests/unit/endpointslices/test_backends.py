@@ -9,15 +9,15 @@ from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX, BackendsFrom, FarmSpec
-from kube_nftlb.endpointslices.backends import Resolved, ResolvedEndpoint, resolve, resolved_spec, sized_spec
+from kube_nftlb.endpointslices.backends import Resolved, ResolvedEndpoint, resolve, resolved_spec, services, sized_spec
 from kube_nftlb.endpointslices.slices import Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_backend
 
 
 def resolved(slices: Iterable[Slice], family: Family = "ipv4", protocol: str = "TCP", **reference: Any) -> Resolved:
-    """Resolve a reference to the port http, unless another is given; None means the port without a name."""
+    """Resolve a reference to the port http, unless another is given."""
     from_ = BackendsFrom.model_validate({"service": "web", "port": "http", **reference})
-    return resolve(from_, family, protocol, slices, BACKENDS_MAX)
+    return resolve([from_], family, protocol, slices, BACKENDS_MAX)
 
 
 def joined(slices: Iterable[Slice], *options: Any, **fields: Any) -> tuple[ResolvedEndpoint, ...]:
@@ -35,9 +35,9 @@ HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
     ("ports", "port", "expected"),
     [
         pytest.param([HTTP], "http", [8080], id="same name and protocol match"),
-        pytest.param([{"name": None, "port": 8080}], None, [8080], id="nil is the nameless port, and TCP"),
-        pytest.param([{"name": "", "port": 8080}], None, [8080], id="so is an empty name"),
-        pytest.param([HTTP], None, [], id="a port with a name is not the nameless one"),
+        pytest.param([{"name": None, "port": 8080}], "", [8080], id="nil is the nameless port, and TCP"),
+        pytest.param([{"name": "", "port": 8080}], "", [8080], id="so is an empty name"),
+        pytest.param([HTTP], "", [], id="a port with a name is not the nameless one"),
         pytest.param([{**HTTP, "protocol": "UDP"}], "http", [], id="another protocol does not match"),
         pytest.param([{"name": "http", "port": None}], "http", [], id="a port without a number is skipped"),
         pytest.param([{"name": "http", "port": 0}], "http", [], id="a port 0 is skipped"),
@@ -51,7 +51,7 @@ HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
         pytest.param([HTTP], "8080", [], id="and not a number"),
     ],
 )
-def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str | int | None, expected: list[int]) -> None:
+def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str | int, expected: list[int]) -> None:
     slices = [endpoint_slice(endpoint("10.244.0.1"), ports=ports)]
     assert [each.port for each in joined(slices, port=port)] == expected
     assert [each.backend.port for each in joined(slices, port=port)] == expected
@@ -59,7 +59,7 @@ def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str | int |
 
 def test_an_absent_port_is_the_nameless_one() -> None:
     slices = [endpoint_slice(endpoint("10.244.0.1"), ports=[{"name": "", "port": 7}, HTTP])]
-    (found,) = resolve(BackendsFrom(service="web"), "ipv4", "TCP", slices, BACKENDS_MAX).endpoints
+    (found,) = resolve([BackendsFrom(service="web")], "ipv4", "TCP", slices, BACKENDS_MAX).endpoints
     assert found.port == 7
 
 
@@ -204,7 +204,7 @@ def test_too_many_endpoints_are_cut_the_ready_ones_first() -> None:
 def test_a_lower_limit_is_kept_and_all_are_counted() -> None:
     several = endpoint_slice(*(endpoint(f"10.244.0.{i}", ready=i > 2) for i in range(1, 6)))
     reference = BackendsFrom(service="web", port="http")
-    endpoints, total = resolve(reference, "ipv4", "TCP", [several], most=2)
+    endpoints, total = resolve([reference], "ipv4", "TCP", [several], most=2)
     assert ([each.ip for each in endpoints], total) == (["10.244.0.3", "10.244.0.4"], 5)
 
 
@@ -250,13 +250,13 @@ def test_a_backend_is_equal_to_one_that_was_validated(overrides: list[dict[str, 
 
 
 def test_a_farm_has_the_backends_that_it_refers_to() -> None:
-    spec = farm(backends=[], backendsFrom={"service": "web", "port": "http"}).spec
+    spec = farm(backends=[], backendsFrom=[{"service": "web", "port": "http"}]).spec
     slices = [endpoint_slice(endpoint("10.244.0.1", "a"))]
     found = resolved_spec(spec, slices)
     assert found.backends == (Backend(name="a", ip="10.244.0.1", port=8080, node_name="n1"),)
     assert (found.backends_from, found.addresses) == (spec.backends_from, spec.addresses)
     assert resolved_spec(spec, []).backends == ()
-    FarmSpec.model_validate({**found.model_dump(by_alias=True), "backendsFrom": None})
+    FarmSpec.model_validate({**found.model_dump(by_alias=True), "backendsFrom": []})
 
 
 def test_a_farm_with_backends_written_by_hand_is_as_it_was() -> None:
@@ -276,13 +276,13 @@ def test_a_farm_with_backends_written_by_hand_is_as_it_was() -> None:
 )
 def test_a_farm_has_as_many_elements_with_blank_backends(engine: str, more: dict[str, Any]) -> None:
     reference = {"service": "web", "port": "http", "overrides": more.pop("overrides", [])}
-    spec = farm(backends=[], backendsFrom=reference, mode="snat", engine=engine, **more).spec
+    spec = farm(backends=[], backendsFrom=[reference], mode="snat", engine=engine, **more).spec
     slices = [endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b"), endpoint("10.244.0.1", "c"))]
     assert elements(sized_spec(spec, slices), 2) == elements(resolved_spec(spec, slices), 2)
 
 
 def test_the_limit_of_backends_counts_for_blank_ones_too() -> None:
-    spec = farm(backends=[], backendsFrom={"service": "web", "port": "http"}).spec
+    spec = farm(backends=[], backendsFrom=[{"service": "web", "port": "http"}]).spec
     slices = [
         endpoint_slice(
             *(endpoint(f"10.{each}.{number >> 8}.{number & 255}") for number in range(1, 1001)), name=str(each)
@@ -290,3 +290,44 @@ def test_the_limit_of_backends_counts_for_blank_ones_too() -> None:
         for each in range(5)
     ]
     assert len(sized_spec(spec, slices).backends) == BACKENDS_MAX
+
+
+def test_references_are_resolved_one_after_the_other() -> None:
+    slices = [
+        endpoint_slice(endpoint("10.244.0.2", "b"), endpoint("10.244.0.1", "a")),
+        endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.9", "c"), name="api-1", service="api"),
+    ]
+    references = [BackendsFrom(service=name, port="http") for name in ("web", "gone", "api")]
+    found = resolve(references, "ipv4", "TCP", slices, BACKENDS_MAX)
+    assert [(each.group, each.ip) for each in found.endpoints if each.name != "c"] == [
+        (0, "10.244.0.1"),
+        (0, "10.244.0.2"),
+        (2, "10.244.0.1"),
+    ]
+    assert [each.backend.group for each in found.endpoints] == [0, 0, 2, 2]
+    assert len({each.name for each in found.endpoints}) == found.total == 4, "a pod in two groups has two names"
+    assert services([*references, *references, BackendsFrom(refuse=True)]) == ("web", "gone", "api")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "used"),
+    [
+        ((1, 2), 3, [1, 2]),
+        ((5, 1), 4, [3, 1]),
+        ((5, 5, 0), 4, [2, 2, 0]),
+        ((9, 2, 9), 9, [3, 2, 4]),
+    ],
+)
+def test_no_reference_takes_the_room_of_others(sizes: tuple[int, ...], most: int, used: list[int]) -> None:
+    slices = [
+        endpoint_slice(
+            *(endpoint(f"10.{group}.0.{number}") for number in range(1, size + 1)),
+            name=f"s{group}",
+            service=f"s{group}",
+        )
+        for group, size in enumerate(sizes)
+    ]
+    references = [BackendsFrom(service=f"s{group}", port="http") for group in range(len(sizes))]
+    found = resolve(references, "ipv4", "TCP", slices, most)
+    assert [sum(each.group == group for each in found.endpoints) for group in range(len(sizes))] == used
+    assert found.total == sum(sizes)

@@ -1,10 +1,11 @@
 """Read placements off what the kernel has, for an agent that starts. Pure: no I/O."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
-from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.placement import Entry, Group, Members, Placement, Sticky
 from kube_nftlb.netfilter import netlink
 
 _DATA, _USERDATA = 2, 6
@@ -78,14 +79,35 @@ class _Numbered:
         entries.sort()
         first = entries[0]
         farm = self._of(layout.STICKY, first).get(first.key)
-        sticky = self._sticky(_number(_value(farm)), first) if farm is not None else None
+        groups = tuple(self._groups(first))
+        # The first group has the numbers that endpoints have without groups.
+        members = self._members(first) if not groups else Members()
+        picks = (members.picks, members.inside_picks)
+        sticky = self._sticky(_number(_value(farm)), first, picks) if farm is not None else None
         return Placement(
             name,
             self._family,
             tuple(entries),
-            tuple(self._endpoints(first, 0)),
-            tuple(self._endpoints(first, layout.INSIDE_FIRST)),
+            members.endpoints,
+            members.inside,
             sticky=sticky,
+            groups=groups,
+        )
+
+    def _groups(self, entry: Entry) -> Iterator[Group]:
+        """Yield the groups of a listener."""
+        drawn = Counter(layout.group_of(_number(_value(data))) for data in self._counted(layout.SHARES, entry, 0))
+        for number, share in drawn.items():
+            yield Group(number, share, self._members(entry, number))
+
+    def _members(self, entry: Entry, group: int = 0) -> Members:
+        """Return the endpoints among which connections are scheduled, of a group or of all."""
+        first, of_node = layout.first_number(group), layout.first_number(group, inside=True)
+        return Members(
+            tuple(self._endpoints(entry, first)),
+            tuple(self._endpoints(entry, of_node)),
+            tuple(self._picks(entry, first)),
+            tuple(self._picks(entry, of_node)),
         )
 
     def _of(self, map_: str, entry: Entry) -> Mapping[bytes, bytes]:
@@ -101,16 +123,15 @@ class _Numbered:
             yield data
             number += 1
 
-    def _sticky(self, farm: int, entry: Entry) -> Sticky:
-        def picks(first: int) -> tuple[int, ...]:
-            return tuple(_endpoint(_number(_value(data))) for data in self._counted(layout.PICKS, entry, first))
+    def _picks(self, entry: Entry, first: int) -> Iterator[int]:
+        return (_endpoint(_number(_value(data))) for data in self._counted(layout.PICKS, entry, first))
 
+    def _sticky(self, farm: int, entry: Entry, picks: tuple[tuple[int, ...], tuple[int, ...]]) -> Sticky:
         endpoints = self._sticky_endpoints[entry.all_ports].get(entry.key, ())
         return Sticky(
             farm,
             tuple(sorted((number, layout.read_endpoint(self._family, _value(data))) for number, data in endpoints)),
-            picks(0),
-            picks(layout.INSIDE_FIRST),
+            *picks,
             tuple(sorted(self._sessions.get(farm, ()))),
         )
 

@@ -96,6 +96,8 @@ class Pick(NamedTuple):
         yield packets.is_family(self.family) + self._picked(self.choice)
         if (otherwise := self.choice.otherwise()) is not None:
             none_yet = expressions.priority_has(layout.ENDPOINT_MASK, any_bit=False)
+            if self.choice.group is not None:
+                none_yet = expressions.priority_is(layout.GROUP_MARK, layout.GROUP_MARK)
             yield packets.is_family(self.family) + none_yet + self._picked(otherwise)
 
     def _picked(self, choice: Choice) -> bytes:

@@ -9,11 +9,16 @@ from kube_nftlb.agent.engine.nftables.layout import TableFamily
 from kube_nftlb.netfilter.nftables import expressions
 from kube_nftlb.netfilter.nftables.expressions import Family, Header
 
-CHOICE = r"(?P<kind>random|symhash|rr-(?P<counter>\d+)|hash-(?P<fields>[a-z.]+))-(?P<modulus>\d+)(?P<inside>-inside)?"
+CHOICE = (
+    r"(?P<kind>random|symhash|rr-(?P<counter>\d+)|hash-(?P<fields>[a-z.]+))-(?P<modulus>\d+)"
+    r"(?:-group-(?P<group>\d+))?(?P<inside>-inside)?"
+)
 """The part of a chain's name that tells the choice."""
 PLACE = r"(?P<all>-all)?-(?P<family>ip6?)"
 """The part that tells which listeners the chain is for."""
 
+_DRAW_SEED = 1
+_ALL_HASHES = (1 << 32) - 1
 _FAMILIES = {"ip": Family.IP, "ip6": Family.IP6}
 _REGISTER_BYTES = 4
 _ADDRESS_REGISTERS = {"ip": 1, "ip6": 4}
@@ -35,7 +40,8 @@ class Rules(Protocol):
 class Choice(NamedTuple):
     """The choice of one of ``modulus`` numbers: rr, random, hash or symhash.
 
-    ``counter`` tells apart the counters of rr. ``inside`` numbers are those for clients of this node.
+    ``counter`` tells apart the counters of rr. ``inside`` numbers are those for clients of this node. ``group`` is the
+    group of the numbers, None for a farm without.
     """
 
     kind: str
@@ -43,38 +49,63 @@ class Choice(NamedTuple):
     fields: str = ""
     counter: int = 0
     inside: bool = False
+    group: int | None = None
 
     @classmethod
     def of(cls, found: re.Match[str]) -> "Choice":
         """Return the choice that a chain's name tells, which ``CHOICE`` has matched."""
         kind, _, _ = found["kind"].partition("-")
         fields = (found["fields"] or "").replace(".", " ")
-        return cls(kind, int(found["modulus"]), fields, int(found["counter"] or 0), bool(found["inside"]))
+        group = int(found["group"]) if found["group"] is not None else None
+        return cls(kind, int(found["modulus"]), fields, int(found["counter"] or 0), bool(found["inside"]), group)
 
     @property
     def name(self) -> str:
         """A part of a chain's name."""
-        kind = {"hash": f"hash-{self.fields.replace(' ', '.')}", "rr": f"rr-{self.counter}"}.get(self.kind, self.kind)
-        return f"{kind}-{self.modulus}" + ("-inside" if self.inside else "")
+        kind = f"rr-{self.counter}" if self.kind == "rr" else self.way
+        group = f"-group-{self.group}" if self.group is not None else ""
+        return f"{kind}-{self.modulus}{group}" + ("-inside" if self.inside else "")
+
+    @property
+    def way(self) -> str:
+        """The kind, and the fields of a hash: a part of a chain's name."""
+        return f"hash-{self.fields.replace(' ', '.')}" if self.kind == "hash" else self.kind
+
+    @property
+    def _first(self) -> int:
+        return layout.first_number(self.group or 0, inside=self.inside)
 
     def number(self, family: TableFamily, to: int) -> bytes:
         """Return what loads the number into a register; uses others."""
-        first = layout.INSIDE_FIRST if self.inside else 0
         if self.kind == "hash":
             loads, length = _fields(family, self.fields)
-            return loads + expressions.hashed(to, 0, length, self.modulus, first)
+            return loads + expressions.hashed(to, 0, length, self.modulus, self._first)
         if self.kind == "symhash":
-            return expressions.symmetrically_hashed(to, self.modulus, first)
+            return expressions.symmetrically_hashed(to, self.modulus, self._first)
         if self.kind == "rr":
-            return expressions.counted(to, self.modulus, first)
-        return expressions.random(to, self.modulus, first)
+            return expressions.counted(to, self.modulus, self._first)
+        return expressions.random(to, self.modulus, self._first)
+
+    def drawn(self, family: TableFamily, to: int) -> bytes:
+        """Return what loads the number of a group into a register, by a hash on which choices within it do not depend.
+
+        Uses others.
+        """
+        if self.kind == "hash":
+            loads, length = _fields(family, self.fields)
+            return loads + expressions.hashed(to, 0, length, self.modulus, 0, _DRAW_SEED)
+        if self.kind == "symhash":
+            # This hash has no seed.
+            hashed = expressions.symmetrically_hashed(to, _ALL_HASHES, 0)
+            return hashed + expressions.hashed(to, to, _REGISTER_BYTES, self.modulus, 0, _DRAW_SEED)
+        return expressions.random(to, self.modulus, 0)
 
     def otherwise(self) -> "Choice | None":
         """Return the choice of the first number, which exists while there is any; None if this is it.
 
         The last endpoint may go between the lookups of a packet.
         """
-        return Choice("random", 1, inside=self.inside) if self.modulus > 1 else None
+        return Choice("random", 1, inside=self.inside, group=self.group) if self.modulus > 1 else None
 
 
 def family(found: re.Match[str]) -> TableFamily:

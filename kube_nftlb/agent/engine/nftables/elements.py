@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.engine.nftables import layout
-from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE, Target
-from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.groups import Draw
+from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE
+from kube_nftlb.agent.engine.nftables.placement import Entry, Members, Placement, Sticky
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 
@@ -22,10 +23,10 @@ def elements(placement: Placement) -> Iterator[Element]:
     """Yield all elements of a farm, except those that it shares with others (``shared``)."""
     for entry in placement.entries:
         yield from _entry(placement, entry)
-        yield from _endpoints(placement, entry, placement.endpoints, 0)
-        yield from _endpoints(placement, entry, placement.inside, layout.INSIDE_FIRST)
+        yield from _members(placement, entry, placement.members)
         if placement.sticky is not None:
             yield from _sticky(placement, entry, placement.sticky)
+        yield from _groups(placement, entry)
     if placement.sticky is not None:
         for client, number in placement.sticky.sessions:
             key = NUMBER.pack(placement.sticky.farm) + client
@@ -57,10 +58,19 @@ def _entry(placement: Placement, entry: Entry) -> Iterator[Element]:
         yield Element(layout.name(layout.NOT_FROM_NODE, placement.family, all_ports=entry.all_ports), entry.key)
 
 
-def _endpoints(placement: Placement, entry: Entry, endpoints: tuple[Target, ...], first: int) -> Iterator[Element]:
-    name = layout.name(layout.ENDPOINTS, placement.family, all_ports=entry.all_ports)
-    for number, to in enumerate(endpoints, first):
-        yield Element(name, entry.key + NUMBER.pack(number), layout.endpoint_value(placement.family, to, entry.port))
+def _members(placement: Placement, entry: Entry, members: Members, group: int = 0) -> Iterator[Element]:
+    """Yield the elements of the endpoints among which connections are scheduled, of a group or of all."""
+    endpoints = layout.name(layout.ENDPOINTS, placement.family, all_ports=entry.all_ports)
+    picks = layout.name(layout.PICKS, placement.family, all_ports=entry.all_ports)
+    farm = placement.sticky.farm if placement.sticky is not None else 0
+    of_node = layout.first_number(group, inside=True)
+    for first, targets in ((layout.first_number(group), members.endpoints), (of_node, members.inside)):
+        for number, to in enumerate(targets, first):
+            value = layout.endpoint_value(placement.family, to, entry.port)
+            yield Element(endpoints, entry.key + NUMBER.pack(number), value)
+    for first, numbers in ((layout.first_number(group), members.picks), (of_node, members.inside_picks)):
+        for position, number in enumerate(numbers, first):
+            yield Element(picks, entry.key + NUMBER.pack(position), messages.value(NUMBER.pack(farm | number)))
 
 
 def _sticky(placement: Placement, entry: Entry, sticky: Sticky) -> Iterator[Element]:
@@ -71,10 +81,17 @@ def _sticky(placement: Placement, entry: Entry, sticky: Sticky) -> Iterator[Elem
     for number, to in sticky.endpoints:
         key = entry.key + NUMBER.pack(sticky.farm | number)
         yield Element(name(layout.STICKY_ENDPOINTS), key, layout.endpoint_value(placement.family, to, entry.port))
-    for first, picks in ((0, sticky.picks), (layout.INSIDE_FIRST, sticky.inside_picks)):
-        for position, number in enumerate(picks, first):
-            picked = messages.value(NUMBER.pack(sticky.farm | number))
-            yield Element(name(layout.PICKS), entry.key + NUMBER.pack(position), picked)
+
+
+def _groups(placement: Placement, entry: Entry) -> Iterator[Element]:
+    shares = layout.name(layout.SHARES, placement.family, all_ports=entry.all_ports)
+    farm, first = placement.sticky.farm if placement.sticky is not None else layout.STICKY_MARK, 0
+    for group in placement.groups:
+        yield from _members(placement, entry, group.members, group.number)
+        code = messages.value(NUMBER.pack(layout.group_code(farm, group.number)))
+        for number in range(first, first + group.share):
+            yield Element(shares, entry.key + NUMBER.pack(number), code)
+        first += group.share
 
 
 def chains(placement: Placement) -> set[str]:
@@ -84,6 +101,8 @@ def chains(placement: Placement) -> set[str]:
         for entry in placement.entries
         for chain in (entry.chain, entry.inside, entry.outside, entry.choice, entry.memory)
     }
+    if placement.groups:
+        names |= {chain for name in names if (draw := Draw.parse(name)) for chain in draw.chains.values()}
     return {
         name for name in names if name not in (layout.DROP, layout.REFUSE) and not name.startswith(layout.BY_CLIENT)
     }

@@ -173,6 +173,7 @@ class NftablesEngine:
         listeners = frozenset(layout.listener(placement.family, entry.key) for entry in placement.entries)
         # A weight of three is three numbers of one endpoint.
         reachable = {*placement.endpoints, *placement.inside}
+        reachable.update(to for each in placement.groups for to in (*each.members.endpoints, *each.members.inside))
         if placement.sticky is not None:
             reachable.update(to for _, to in placement.sticky.endpoints)
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftables import adoption, affinity, elements, layout, reading, rules, skeleton
+from kube_nftlb.agent.engine.nftables import adoption, affinity, elements, layout, reading, rules, scheduling, skeleton
 from kube_nftlb.agent.engine.nftables.elements import Element
 from kube_nftlb.agent.engine.nftables.layout import TABLE, TableFamily
 from kube_nftlb.agent.engine.nftables.placement import Placement
@@ -220,7 +220,7 @@ class KernelTable:
                 self._created = False
                 self._forget()
             return
-        chains = sorted(name for name in self._chains if self._uses[name] <= 0)
+        chains = sorted((name for name in self._chains if self._uses[name] <= 0), key=scheduling.rank, reverse=True)
         unused = [each for each, uses in self._shared.items() if not uses]
         maps = affinity.maps(chains) - affinity.maps(self._chains.difference(chains))
         await self._netfilter.commit(

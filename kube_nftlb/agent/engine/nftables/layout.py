@@ -32,6 +32,8 @@ PICKS = "picks"
 """The maps from a listener and a number to the number of an endpoint that may be chosen."""
 MEMORIES = "memories"
 """The maps from a listener to the chain that remembers the endpoint that was chosen, and sends the connection there."""
+SHARES = "shares"
+"""The maps from a listener and a number to the group that is drawn with it (``group_code``)."""
 AFFINITY = "affinity"
 """The maps of a namespace from the number of a farm and a client to the number of its endpoint; packets fill them."""
 SESSIONS = "sessions"
@@ -53,6 +55,8 @@ BY_CLIENT = "by-client"
 
 INSIDE_FIRST = 1 << 24
 """The first number of the endpoints for clients of this node, where these get others."""
+_GROUP_STEP = 1 << 20
+"""The difference between the first numbers of the endpoints of two groups."""
 _ENDPOINT_BITS = 15
 ENDPOINT_MASK = (1 << _ENDPOINT_BITS) - 1
 """The bits of an endpoint's number within its farm, which is at least 1 (``ENDPOINTS_MAX`` is less)."""
@@ -61,6 +65,8 @@ STICKY_MARK = 1 << 31
 
 As the major number of a traffic class it would be one of those that tc(8) gives to queueing disciplines by itself.
 """
+GROUP_MARK = 3 << _ENDPOINT_BITS - 2
+"""Tells groups from endpoints, which have lower numbers."""
 FARM_MASK = 0xFFFFFFFF ^ ENDPOINT_MASK
 FARMS_MAX = (STICKY_MARK >> _ENDPOINT_BITS) - 3
 """The maximum number of farms that remember clients."""
@@ -142,6 +148,21 @@ def read_endpoint(family: TableFamily, value: bytes) -> Target:
 def farm_number(ordinal: int) -> int:
     """Return the number that packets carry for a farm, from 1 to ``FARMS_MAX``."""
     return STICKY_MARK | ordinal << _ENDPOINT_BITS
+
+
+def group_code(farm: int, group: int) -> int:
+    """Return what packets carry for a group, in place of the number of an endpoint, of the farm with a number or 0."""
+    return farm | GROUP_MARK | group
+
+
+def group_of(code: int) -> int:
+    """Return the group of which ``group_code`` made this number."""
+    return code & ENDPOINT_MASK ^ GROUP_MARK
+
+
+def first_number(group: int = 0, *, inside: bool = False) -> int:
+    """Return the first number of the endpoints of a group, or of a farm without groups."""
+    return (INSIDE_FIRST if inside else 0) + group * _GROUP_STEP
 
 
 def ordinal(farm: int) -> int:

@@ -4,25 +4,24 @@ Endpoints keep their numbers while they are there, so that one that comes or goe
 listener; where that cannot be, because all nodes must agree on a hash, they have the order of their addresses.
 """
 
-import itertools
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from math import gcd
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.engine.nftables import layout, timeouts
 from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
+from kube_nftlb.agent.engine.nftables.groups import DROPPED, NONE, REFUSED, Draw
 from kube_nftlb.agent.engine.nftables.layout import TableFamily, Target
+from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
 from kube_nftlb.agent.engine.nftables.scheduling import Schedule
-from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.agent.model import NodeFarm, NodeGroup
 from kube_nftlb.agent.table.layout import ALWAYS
 from kube_nftlb.agent.table.traffic_policy import hairpins, masqueraded
 from kube_nftlb.api.backend import Backend
-
-_T = TypeVar("_T")
 
 _COUNTERS = 16
 """Farms with as many endpoints share this many counters of the scheduler rr.
@@ -30,6 +29,8 @@ _COUNTERS = 16
 With a single one, clients that connect to two farms by turns would always get the same endpoints of each.
 """
 _DEFAULT_FIELDS = "srcip"
+_KINDS = {"rr": "rr", "weight": "random", "hash": "hash", "symhash": "symhash"}
+"""The kinds of ``Choice``, by scheduler."""
 
 
 class Entry(NamedTuple):
@@ -54,13 +55,43 @@ class Entry(NamedTuple):
         return not self.port
 
 
+class Members(NamedTuple):
+    """The endpoints among which connections are scheduled, and those for clients of this node where these get others.
+
+    Where clients are remembered, they are given by their numbers.
+    """
+
+    endpoints: tuple[Target, ...] = ()
+    inside: tuple[Target, ...] = ()
+    picks: tuple[int, ...] = ()
+    inside_picks: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Their number, with each as often as its weight asks for."""
+        return len(self.picks or self.endpoints)
+
+    @property
+    def inside_size(self) -> int:
+        """The same of those for clients of this node."""
+        return len(self.inside_picks or self.inside)
+
+
+class Group(NamedTuple):
+    """A group of endpoints, by the position of its reference, and how many of the numbers that are drawn lead to it."""
+
+    number: int
+    share: int
+    members: Members = Members()
+
+
 class Sticky(NamedTuple):
-    """The farm's number, its endpoints by theirs, and the numbers of those that may be chosen."""
+    """The farm's number, its endpoints by theirs, and the numbers of those that may be chosen if it has no groups."""
 
     farm: int
     endpoints: tuple[tuple[int, Target], ...]
-    picks: tuple[int, ...]
-    inside_picks: tuple[int, ...]
+    picks: tuple[int, ...] = ()
+    inside_picks: tuple[int, ...] = ()
     sessions: tuple[tuple[bytes, int], ...] = ()
     """Clients that always get the same endpoint."""
 
@@ -75,6 +106,14 @@ class Placement(NamedTuple):
     inside: tuple[Target, ...] = ()
     hairpin: tuple[bytes, ...] = ()
     sticky: Sticky | None = None
+    groups: tuple[Group, ...] = ()
+    """If there are any, endpoints are in these alone."""
+
+    @property
+    def members(self) -> Members:
+        """The endpoints without groups."""
+        picks = (self.sticky.picks, self.sticky.inside_picks) if self.sticky is not None else ((), ())
+        return Members(self.endpoints, self.inside, *picks)
 
 
 def place(farm: NodeFarm, before: Placement | None, number: int) -> Placement:
@@ -90,52 +129,87 @@ class _Place:
         self._before = before if before is not None and before.family == self._family else None
         self._number = number
         self._sticky = farm.spec.persistence != "none"
+        self._hashes = farm.spec.scheduler in ("hash", "symhash")
+        self._numbers: dict[Target, int] = {}
+        """The numbers of all endpoints, if clients are remembered."""
 
     def placement(self) -> Placement:
-        main, inside = self._lists()
-        sticky = self._remembered(main, inside) if self._sticky else None
-        endpoints, inside_endpoints = self._endpoints(main, inside) if not self._sticky else ((), ())
-        sizes = (len(sticky.picks), len(sticky.inside_picks)) if sticky else (len(endpoints), len(inside_endpoints))
-        entries = tuple(sorted(self._entries(*sizes)))
-        hairpin = self._hairpin()
-        return Placement(self._farm.name, self._family, entries, endpoints, inside_endpoints, hairpin, sticky)
+        lists = [self._lists(each) for each in self._farm.groups or (self._farm,)]
+        sticky = self._remembered(lists) if self._sticky else None
+        groups: tuple[Group, ...] = ()
+        members = Members()
+        if self._farm.groups and not self._farm.refuses:
+            groups = tuple(self._groups(lists))
+            main, inside = self._draw(groups, inside=False), self._draw(groups, inside=True)
+        else:
+            members = self._members(*lists[0], self._before.members if self._before else members)
+            main, inside = self._chain(members.size, inside=False), self._chain(members.inside_size, inside=True)
+        if sticky is not None:
+            sticky = sticky._replace(picks=members.picks, inside_picks=members.inside_picks)
+        entries = tuple(sorted(self._entries(main, inside)))
+        endpoints = (members.endpoints, members.inside)
+        return Placement(self._farm.name, self._family, entries, *endpoints, self._hairpin(), sticky, groups)
 
-    def _lists(self) -> tuple[list[Backend], list[Backend]]:
+    def _lists(self, some: NodeFarm | NodeGroup) -> tuple[list[Backend], list[Backend]]:
         """Return the backends that may be chosen by anybody, and those for clients of this node where these differ."""
-        farm = self._farm
-        if farm.refuses:
+        if self._farm.refuses:
             return [], []
-        main = [each.backend for each in farm.endpoints if each.schedulable]
+        main = [each.backend for each in some.endpoints if each.schedulable]
         if self._spec.traffic_policy == "Cluster":
             return main, []
-        local, cluster = farm.candidates.local, farm.candidates.cluster
-        outside = any(address.type != "ClusterIP" for address in farm.addresses)
+        local, cluster = some.candidates.local, some.candidates.cluster
+        outside = any(address.type != "ClusterIP" for address in self._farm.addresses)
         if not local:
             return [], list(cluster) if outside else []
         return main, list(cluster) if outside and cluster != local else []
 
-    def _endpoints(
-        self, main: Sequence[Backend], inside: Sequence[Backend]
-    ) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
-        before = self._before
-        return (
-            tuple(self._numbered(targets(main), before.endpoints if before else ())),
-            tuple(self._numbered(targets(inside), before.inside if before else ())),
+    def _members(self, main: Sequence[Backend], inside: Sequence[Backend], before: Members) -> Members:
+        if self._sticky:
+            picks = [self._numbers[to] for to in targets(main)]
+            inside_picks = [self._numbers[to] for to in targets(inside)]
+            if not self._hashes:
+                picks = renumber(before.picks, picks)
+                inside_picks = renumber(before.inside_picks, inside_picks)
+            return Members(picks=tuple(picks), inside_picks=tuple(inside_picks))
+        return Members(
+            tuple(self._numbered(targets(main), before.endpoints)),
+            tuple(self._numbered(targets(inside), before.inside)),
         )
 
     def _numbered(self, wanted: list[Target], before: Sequence[Target]) -> list[Target]:
-        return sorted(wanted) if self._spec.scheduler in ("hash", "symhash") else renumber(before, wanted)
+        return sorted(wanted) if self._hashes else renumber(before, wanted)
 
-    def _remembered(self, main: Sequence[Backend], inside: Sequence[Backend]) -> Sticky:
+    def _groups(self, lists: Sequence[tuple[Sequence[Backend], Sequence[Backend]]]) -> Iterator[Group]:
+        had = {each.number: each.members for each in self._before.groups} if self._before else {}
+        of_node = any(inside for _, inside in lists)
+        parts = shares.shares([each.weight for each in self._farm.groups])
+        for group, share, (main, inside) in zip(self._farm.groups, parts, lists, strict=True):
+            members = self._members(main, inside or main if of_node else (), had.get(group.number, Members()))
+            yield Group(group.number, share, members)
+
+    def _draw(self, groups: Sequence[Group], *, inside: bool) -> str:
+        """Return the name of the chain that draws a group; none drops connections if nobody serves any."""
+        sizes = {each.number: each.members.inside_size if inside else each.members.size for each in groups}
+        if not any(sizes.values()):
+            return layout.DROP
+        to = [NONE] * (max(sizes) + 1)
+        for group in self._farm.groups:
+            number, size = group.number, sizes[group.number]
+            choice = self._choice(size, f"{self._farm.name}/{number}", inside=inside)
+            # To refuse a packet of UDP would be an error for all that its socket does.
+            nobody = REFUSED if group.refuses and self._spec.protocol != "UDP" else DROPPED
+            to[number] = f"{choice.counter}_{size}" if choice.kind == "rr" else str(size) if size else nobody
+        within = Choice(_KINDS[self._spec.scheduler], 1, self._fields).way
+        draw = f"hash-{_DEFAULT_FIELDS}" if self._sticky else within if self._hashes else "random"
+        numbers = sum(each.share for each in groups)
+        place = (self._family, self._all_ports, self._sticky)
+        return Draw(*place, draw, numbers, within, tuple(to), inside).name
+
+    def _remembered(self, lists: Iterable[tuple[Sequence[Backend], Sequence[Backend]]]) -> Sticky:
         before = self._before.sticky if self._before else None
         reachable = {each.backend.name: _target(each.backend) for each in self._farm.endpoints}
-        reachable |= {each.name: _target(each) for each in inside}
-        numbers = stable_numbers(before.endpoints if before else (), reachable.values())
-        picks = [numbers[to] for to in targets(main)]
-        inside_picks = [numbers[to] for to in targets(inside)]
-        if self._spec.scheduler not in ("hash", "symhash"):
-            picks = renumber(before.picks if before else (), picks)
-            inside_picks = renumber(before.inside_picks if before else (), inside_picks)
+        reachable |= {each.name: _target(each) for _, inside in lists for each in inside}
+        numbers = self._numbers = stable_numbers(before.endpoints if before else (), reachable.values())
         sessions = sorted(
             (layout.packed(each.client), numbers[reachable[each.backend]])
             for each in self._spec.sessions
@@ -144,43 +218,41 @@ class _Place:
         return Sticky(
             before.farm if before else self._number,
             tuple(sorted((number, to) for to, number in numbers.items())),
-            tuple(picks),
-            tuple(inside_picks),
-            tuple(sessions),
+            sessions=tuple(sessions),
         )
 
     def _hairpin(self) -> tuple[bytes, ...]:
         return tuple(layout.packed(ip) for ip in hairpins(self._farm)) if not self._farm.refuses else ()
 
-    def _entries(self, main: int, inside: int) -> Iterator[Entry]:
+    def _entries(self, main: str, inside: str) -> Iterator[Entry]:
+        """Yield the listeners, by the chains for all clients, and for those of this node if these get others."""
         masquerade = dict(masqueraded(self._farm))
         for address in self._farm.addresses:
             for listener in address.listeners():
                 key = layout.listener_key(listener)
-                all_ports = listener.protocol == "All"
                 entry = Entry(key, listener.port, layout.REFUSE, from_node=self._spec.intra_connect)
                 if self._farm.refuses:
                     yield entry
                     continue
                 entry = entry._replace(
-                    chain=self._chain(main, all_ports=all_ports, inside=False),
+                    chain=main,
                     masquerade=ALWAYS if self._spec.mode == "snat" else masquerade.get(listener, ""),
                 )
                 if address.type != "ClusterIP" and inside:
                     entry = entry._replace(
                         chain=layout.name(layout.BY_CLIENT, self._family),
-                        inside=self._chain(inside, all_ports=all_ports, inside=True),
+                        inside=inside,
                         outside=entry.chain,
                     )
                 yield self._with_memory(entry) if self._sticky else entry
 
-    def _chain(self, endpoints: int, *, all_ports: bool, inside: bool) -> str:
+    def _chain(self, endpoints: int, *, inside: bool) -> str:
         """Return the name of the chain that chooses among a number of endpoints; none drops connections."""
         if not endpoints:
             return layout.DROP
-        choice = self._choice(endpoints, inside=inside)
+        choice = self._choice(endpoints, self._farm.name, inside=inside)
         kind = Pick if self._sticky else Schedule
-        return kind(self._family, all_ports, choice).name
+        return kind(self._family, self._all_ports, choice).name
 
     def _with_memory(self, entry: Entry) -> Entry:
         """Return an entry that remembers clients, from one whose chains choose for all of them."""
@@ -195,17 +267,24 @@ class _Place:
             return entry._replace(inside=known, choice=entry.inside)
         return entry._replace(chain=known, choice=entry.chain)
 
-    def _choice(self, modulus: int, *, inside: bool) -> Choice:
+    def _choice(self, modulus: int, name: str, *, inside: bool) -> Choice:
         scheduler = self._spec.scheduler
-        if modulus == 1 or scheduler == "weight":
+        if modulus <= 1 or scheduler == "weight":
             return Choice("random", modulus, inside=inside)
         if scheduler == "rr":
-            counter = zlib.crc32(self._farm.name.encode()) % _COUNTERS
+            counter = zlib.crc32(name.encode()) % _COUNTERS
             return Choice("rr", modulus, counter=counter, inside=inside)
         if scheduler == "symhash":
             return Choice("symhash", modulus, inside=inside)
-        fields = self._spec.sched_param if self._spec.sched_param != "none" else _DEFAULT_FIELDS
-        return Choice("hash", modulus, fields, inside=inside)
+        return Choice("hash", modulus, self._fields, inside=inside)
+
+    @property
+    def _fields(self) -> str:
+        return self._spec.sched_param if self._spec.sched_param != "none" else _DEFAULT_FIELDS
+
+    @property
+    def _all_ports(self) -> bool:
+        return self._spec.protocol == "All"
 
 
 def targets(backends: Iterable[Backend]) -> list[Target]:
@@ -217,38 +296,3 @@ def targets(backends: Iterable[Backend]) -> list[Target]:
 
 def _target(backend: Backend) -> Target:
     return layout.target(backend.ip, backend.port)
-
-
-def renumber(before: Sequence[_T], wanted: Iterable[_T]) -> list[_T]:
-    """Return what is wanted in an order in which as little as possible has another position than before."""
-    missing = Counter(wanted)
-    order: list[_T | None] = []
-    for each in before:
-        stays = missing[each] > 0
-        missing[each] -= stays
-        order.append(each if stays else None)
-    new = [each for each, count in missing.items() for _ in range(count)]
-    holes = [position for position, each in enumerate(order) if each is None]
-    for position in holes:
-        if not new:
-            break
-        order[position] = new.pop(0)
-    order.extend(new)
-    # What is left of the holes is filled from the end.
-    for position in holes:
-        while order and order[-1] is None:
-            order.pop()
-        if position < len(order) and order[position] is None:
-            order[position] = order.pop()
-    return [each for each in order if each is not None]
-
-
-def stable_numbers(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:
-    """Return a number for each endpoint: the one that it has, or the lowest that is free."""
-    wanted = set(wanted)
-    numbers = {to: number for number, to in before if to in wanted}
-    taken = set(numbers.values())
-    free = (number for number in itertools.count(1) if number not in taken)
-    for to in sorted(wanted - numbers.keys()):
-        numbers[to] = next(free)
-    return numbers

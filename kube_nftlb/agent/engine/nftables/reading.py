@@ -112,7 +112,7 @@ def key_bytes() -> dict[str, int]:
                 layout.MEMORIES,
             ):
                 lengths[layout.name(map_, family, all_ports=all_ports)] = listener
-            for map_ in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS, layout.PICKS):
+            for map_ in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS, layout.PICKS, layout.SHARES):
                 lengths[layout.name(map_, family, all_ports=all_ports)] = listener + layout.NUMBER.size
         address = layout.ADDRESS_BYTES[family]
         lengths[layout.name(layout.SESSIONS, family)] = layout.NUMBER.size + address

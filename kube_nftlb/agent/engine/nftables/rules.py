@@ -54,6 +54,7 @@ class TableRules:
 
     async def _base(self, chains: Collection[str]) -> TableContents:
         unknown = {name for name in chains if name not in self._chains}
+        unknown |= {chain for name in unknown for chain in scheduling.leads_to(name)}
         if self._skeleton is None or unknown:
             name = self._blueprint.table
             add = partial(self._netfilter.commit, list(new_chains(unknown, (), name)))
@@ -76,7 +77,7 @@ def new_chains(needed: Collection[str], known: Collection[str], table: str = TAB
         return
     for family, namespace in sorted(affinity.maps(new) - affinity.maps(known)):
         yield affinity.new_map(family, namespace, table)
-    for name in sorted(new):
+    for name in sorted(new, key=scheduling.rank):
         yield from messages.new_chain(table, name, scheduling.parse(name).rules())
 
 

@@ -1,13 +1,14 @@
 """The chains that depend on farms: one per way to choose and number of endpoints, whatever farms use it. No I/O."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, Self
 
 from kube_nftlb.agent.engine.nftables import choice as packets
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import CHOICE, PLACE, Choice, Rules
+from kube_nftlb.agent.engine.nftables.groups import Draw
 from kube_nftlb.agent.engine.nftables.layout import TableFamily
 
 _SCHEDULE = re.compile(rf"{CHOICE}{PLACE}")
@@ -40,9 +41,21 @@ class Schedule(NamedTuple):
                 yield packets.is_family(self.family) + translate
 
 
+def leads_to(name: str) -> Collection[str]:
+    """Return the chains that a chain leads to, which must exist before it does, and as long as it does."""
+    draw = Draw.parse(name)
+    return draw.chains.values() if draw is not None else ()
+
+
+def rank(name: str) -> tuple[bool, str]:
+    """Return what sorts chains so that those to which others lead come first."""
+    return bool(leads_to(name)), name
+
+
 def parse(name: str) -> Rules:
     """Return the chain of a name. Raises ValueError if there is none."""
-    chain = Schedule.parse(name) or Known.parse(name) or Pick.parse(name) or Memory.parse(name)
+    kinds = (Schedule, Known, Pick, Memory, Draw)
+    chain = next((found for kind in kinds if (found := kind.parse(name)) is not None), None)
     if chain is None:
         raise ValueError(f"{name!r} is not the name of a chain that chooses an endpoint")
     return chain

@@ -24,6 +24,7 @@ from kube_nftlb.agent.engine.nftables.layout import (
     PICKS,
     SERVICES,
     SESSIONS,
+    SHARES,
     STICKY,
     STICKY_ENDPOINTS,
     STICKY_MARK,
@@ -104,7 +105,8 @@ def _maps(family: TableFamily) -> Iterator[str]:
         yield f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
         yield f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
         yield f"map {STICKY}{suffix} {{ type {key} : classid; }}"
-        yield f"map {PICKS}{suffix} {{ typeof {expression} . {number} : meta priority; }}"
+        for name in (PICKS, SHARES):
+            yield f"map {name}{suffix} {{ typeof {expression} . {number} : meta priority; }}"
         value = f"{address} . inet_service" if not part else address
         yield f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
     yield f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from kube_nftlb.agent.engine.nftables.layout import Target
-from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.placement import Entry, Group, Members, Placement, Sticky
 from kube_nftlb.agent.engine.snapshot_file import SnapshotFile
 
 _log = structlog.get_logger()
@@ -40,7 +40,7 @@ def _json(value: Any) -> Any:
 
 
 def _placement(read: list[Any]) -> Placement:
-    name, family, entries, endpoints, inside, hairpin, sticky = read
+    name, family, entries, endpoints, inside, hairpin, sticky, groups = read
     return Placement(
         name,
         family,
@@ -49,7 +49,13 @@ def _placement(read: list[Any]) -> Placement:
         tuple(_targets(inside)),
         tuple(bytes.fromhex(ip) for ip in hairpin),
         _sticky(sticky) if sticky is not None else None,
+        tuple(Group(number, share, _members(of)) for number, share, of in groups),
     )
+
+
+def _members(read: list[Any]) -> Members:
+    endpoints, inside, picks, inside_picks = read
+    return Members(tuple(_targets(endpoints)), tuple(_targets(inside)), tuple(picks), tuple(inside_picks))
 
 
 def _sticky(read: list[Any]) -> Sticky:

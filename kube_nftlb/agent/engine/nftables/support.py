@@ -1,5 +1,6 @@
 """The reasons that the engine of nftables maps cannot serve a farm. Pure: no I/O."""
 
+from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.api.farm import engines
 
@@ -18,7 +19,11 @@ def unsupported(farm: NodeFarm) -> Blocker | None:
         return Blocker("Unsupported", message)
     listeners = sum(1 for _ in farm.listeners)
     weights = sum(each.backend.weight for each in farm.endpoints)
-    if (elements := listeners * weights) > ELEMENTS_MAX:
-        message = f"{listeners} listeners with endpoints of a total weight of {weights} make {elements} elements"
+    drawn = sum(shares.shares([each.weight for each in farm.groups]))
+    if (elements := listeners * (weights + drawn)) > ELEMENTS_MAX:
+        groups = f", in groups with {drawn} numbers to draw," if drawn else ""
+        message = (
+            f"{listeners} listeners with endpoints of a total weight of {weights}{groups} make {elements} elements"
+        )
         return Blocker("Unsupported", f"{message}; the engine nftables allows {ELEMENTS_MAX}")
     return None

@@ -14,7 +14,7 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.nftlb import plan, steering
+from kube_nftlb.agent.engine.nftlb import groups, plan, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
@@ -91,6 +91,8 @@ class NftlbEngine:
             return Blocker("NftlbDefect", _ENDS_NFTLB, retry_after_s=left_out_s)
         if len(farm.endpoints) > (most := objects.MARK_LAST - objects.MARK_FIRST + 1):
             return Blocker("Unsupported", f"nftlb serves at most {most} backends per farm, not {len(farm.endpoints)}")
+        if (why := groups.unsupported(farm)) is not None:
+            return Blocker("Unsupported", why)
         return None
 
     def restarted(self) -> bool:
@@ -99,7 +101,8 @@ class NftlbEngine:
 
     def contents(self, farm: NodeFarm) -> Contents:
         """See ``Engine``."""
-        return traffic_policy.contents(farm) | steering.contents(farm, self.mirror.present.get(farm.name))
+        steered = steering.contents(farm, self.mirror.present.get(farm.name))
+        return traffic_policy.contents(farm) | groups.contents(farm) | steered
 
     async def blank(self) -> bool:
         """See ``DaemonEngine``. nftlb may load what is in its start-up file at any time."""

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from kube_nftlb import names
+from kube_nftlb.agent.engine.nftlb import groups
 from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, Programmed
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
@@ -47,16 +48,17 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
         endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
     )
     had = {b.name: b.options for b in present.backends.values()} if present else {}
+    weights = {short_name(name): weight for name, weight in groups.weights(farm).items()}
     translated = objects.Farm(
         farm.name,
-        _options(spec, present),
+        _options(farm, present),
         {each.name: each for address in farm.addresses for each in (_address(farm, address),)},
         {
             short: objects.Backend(
                 short,
                 numbers[short],
                 "up" if each.schedulable else "off",
-                _wire_values(each.backend, had.get(short, {})),
+                _wire_values(_weighed(each.backend, weights.get(short)), had.get(short, {})),
             )
             for short, each in endpoints.items()
             if short in numbers
@@ -94,17 +96,24 @@ def listeners(farm: objects.Farm) -> Iterator[Listener]:
     return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
 
 
+def _weighed(backend: Backend, weight: int | None) -> Backend:
+    return backend if weight is None else backend.model_copy(update={"weight": weight})
+
+
 def short_name(backend: str) -> str:
     """Return a backend's name in nftlb."""
     return names.shorten(backend, names.NFTLB_OBJECT_NAME_MAX)
 
 
-def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
+def _options(farm: NodeFarm, present: objects.Farm | None) -> dict[str, str]:
+    spec = farm.spec
     had = present.options if present is not None else {}
     options = {**_wire_values(spec, had), "state": "up"}
     if had.get("queue", "-1") != "-1":
         # An earlier version's; the agent table has it now.
         options["queue"] = "-1"
+    if farm.groups and spec.scheduler == "rr":
+        options["scheduler"] = "weight"
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options

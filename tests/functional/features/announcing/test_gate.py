@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from lab.places import CLIENT
-from tests.builders.manifests import deployment
+from tests.builders.manifests import deployment, endpoint_slice
 from tests.functional.cluster import Cluster
 from tests.functional.segment import announce, arrivals, cut, holder, record, served
 
@@ -42,20 +42,8 @@ class Changes:
             self.number += 1
             ready = self.number % 2 == 0
             address = f"10.244.1.{100 + self.number % 50}"
-            self._cluster.apply(
-                {
-                    "apiVersion": "discovery.k8s.io/v1",
-                    "kind": "EndpointSlice",
-                    "metadata": {
-                        "name": f"changing-{self.number % 5}",
-                        "namespace": self._namespace,
-                        "labels": {"kubernetes.io/service-name": "changing"},
-                    },
-                    "addressType": "IPv4",
-                    "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-                    "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
-                }
-            )
+            name = f"changing-{self.number % 5}"
+            self._cluster.apply(endpoint_slice(name, self._namespace, "changing", (address, ready)))
 
 
 def test_new_addresses_are_served_from_the_first_answer_on(cluster: Cluster, namespace: str) -> None:

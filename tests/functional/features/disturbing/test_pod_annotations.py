@@ -15,7 +15,7 @@ def test_a_restarted_operator_does_not_forget_what_pods_ask_for(cluster: Cluster
         cluster.api.patch("pod", first, namespace, {"metadata": {"annotations": annotations}})
 
     def has(weight: int) -> bool:
-        found = cluster.farm("web--http", namespace)["spec"]["backendsFrom"]["overrides"]
+        found = cluster.farm("web--http", namespace)["spec"]["backendsFrom"][0]["overrides"]
         return bool({each["pod"]: each for each in found}.get(first, {}).get("weight") == weight)
 
     ask(5)

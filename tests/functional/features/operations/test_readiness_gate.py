@@ -63,7 +63,7 @@ def added_pod(cluster: Cluster, namespace: str) -> str:
 
 
 def lists_nothing(cluster: Cluster, namespace: str) -> bool:
-    return not cluster.farm("web--http", namespace)["spec"]["backendsFrom"].get("gatedIPs")
+    return not cluster.farm("web--http", namespace)["spec"]["backendsFrom"][0].get("gatedIPs")
 
 
 def test_a_pod_is_ready_only_once_each_node_sends_it_connections(

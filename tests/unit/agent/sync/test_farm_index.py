@@ -140,7 +140,7 @@ def test_farms_that_keep_no_connections_are_listed(index: FarmIndex) -> None:
     assert index.stateless([dsr, LATE]) == [dsr]
 
 
-FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": {"service": "web", "port": "http"}}
+FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": [{"service": "web", "port": "http"}]}
 
 
 def ips(index: FarmIndex) -> list[str]:
@@ -170,7 +170,7 @@ def test_a_farm_may_refer_to_another_service_or_none(index: FarmIndex) -> None:
     put(index, "10.244.1.2")
     put(index, "10.244.9.9", name="other-1", service="other")
     index.put(farm(**FROM_WEB))
-    index.put(farm(generation=2, backends=[], backendsFrom={"service": "other", "port": "http"}))
+    index.put(farm(generation=2, backends=[], backendsFrom=[{"service": "other", "port": "http"}]))
     assert ips(index) == ["10.244.9.9"]
     assert put(index) == set()
     index.put(farm(generation=3))

@@ -8,7 +8,7 @@ from kube_nftlb.endpointslices.slices import Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_policy
 from tests.unit.agent.sync.conftest import Node
 
-FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": {"service": "web", "port": "http"}}
+FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": [{"service": "web", "port": "http"}]}
 
 
 def slice_of(*ips: str) -> Slice:

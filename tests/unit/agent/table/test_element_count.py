@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.table.element_count import elements
-from tests.builders import farm, raw_backend
+from tests.builders import Grouped, farm, grouped_farm, raw_backend
 
 
 def backends(count: int, **fields: Any) -> list[dict[str, Any]]:
@@ -54,3 +54,24 @@ RANGE = [{"ip": "10.96.0.10", "ports": "1001-2024"}]
 )
 def test_a_farm_has_about_as_many(fields: dict[str, Any], least: int, most: int) -> None:
     assert least <= elements(farm(**fields).spec, 3) <= most
+
+
+@pytest.mark.parametrize(
+    ("weights", "engine", "drawn"),
+    [
+        ((7, 3), "nftables", 10),
+        ((997, 4), "nftables", 1000),
+        ((5, 0), "nftables", 0),
+        ((997, 4), "nftlb", 0),
+    ],
+)
+def test_groups_cost_the_numbers_that_are_drawn_for_each_port(
+    weights: tuple[int, int], engine: str, drawn: int
+) -> None:
+    def of(*some: int) -> int:
+        groups = {f"s{number}": Grouped(weight, [f"10.244.0.{number + 1}"]) for number, weight in enumerate(some)}
+        return elements(grouped_farm(groups=groups, addresses=RANGE, engine=engine).spec, 3)
+
+    chains = 2 * 16 if engine == "nftables" else 0
+    assert of(*weights) - of(0, 0) == 1024 * drawn
+    assert 0 <= of(0, 0) - of(0) - chains < 2 * 1024, "one endpoint more, and the chains"

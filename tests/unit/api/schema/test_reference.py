@@ -46,7 +46,7 @@ def test_a_row_tells_all_of_a_field() -> None:
     assert BY_PATH["farm.spec.backends.weight"].annotated == BY_PATH["farm.spec.backends.weight"].annotation == ""
     port = BY_PATH["farm.spec.backendsFrom.port"]
     assert (port.type, port.values, port.required) == ("integer or string", "at most 63 characters", False)
-    assert BY_PATH["farm.spec.backendsFrom.service"].required
+    assert BY_PATH["farm.spec.backendsFrom.weight"].default == "1"
     assert BY_PATH["farm.spec.scheduler"].values.startswith("one of rr, weight, ")
     assert BY_PATH["farm.spec.addresses"].required
     assert "separated by spaces" in BY_PATH["farm.spec.persistence"].values, "64 choices are told in words"

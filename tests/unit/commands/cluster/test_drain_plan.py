@@ -15,7 +15,7 @@ SLICES = [
 ]
 SERVICE = raw_service_farm()
 BY_HAND = raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", None), raw_backend("x", "192.0.2.9", None)])
-REFERRING = raw_farm("front", backends=[], backendsFrom={"service": "web", "port": "http"})
+REFERRING = raw_farm("front", backends=[], backendsFrom=[{"service": "web", "port": "http"}])
 
 
 def members(*raws: Json) -> list[Member]:
@@ -42,7 +42,7 @@ def test_farms_written_by_hand_say_it_themselves() -> None:
     assert todo.pods == (PodRef("default", "a"),)
     assert {edit.farm.name: edit.entry for edit in todo.edits} == {
         "hand": {"backends": [{"name": "a", "state": "drain"}]},
-        "front": {"backendsFrom": {"overrides": [{"pod": "a", "state": "drain"}]}},
+        "front": {"backendsFrom": [{"service": "web", "port": "http", "overrides": [{"pod": "a", "state": "drain"}]}]},
     }
     assert len({edit.manager for edit in todo.edits}) == 2, "an apply removes what its manager applied before"
     assert plan("x", BY_HAND)[0].addresses == {("192.0.2.9", 0)}
@@ -97,7 +97,17 @@ def test_the_count_of_a_node_that_lists_others_alone_is_not_known() -> None:
 
 
 def test_a_farm_says_that_a_backend_drains() -> None:
-    raw = raw_service_farm(backendsFrom={"service": "web", "overrides": [{"pod": "a", "state": "drain"}]})
+    raw = raw_service_farm(backendsFrom=[{"service": "web", "overrides": [{"pod": "a", "state": "drain"}]}])
     assert drain_plan.says_drain(raw, "a")
     assert not drain_plan.says_drain(raw, "b")
     assert drain_plan.says_drain(None, "a"), "the farm is gone"
+
+
+def test_a_pod_in_two_groups_of_a_farm_drains_in_both() -> None:
+    groups = [{"service": "web", "port": port, "weight": 1} for port in ("http", 8080)]
+    todo, _ = plan("a", raw_farm("front", backends=[], backendsFrom=groups))
+    overrides = [{"pod": "a", "state": "drain"}]
+    (edit,) = todo.edits
+    assert edit.entry == {
+        "backendsFrom": [{"service": "web", "port": port, "overrides": overrides} for port in ("http", 8080)]
+    }

@@ -101,6 +101,14 @@ def test_a_farm_whose_backends_are_not_ready_refuses_connections() -> None:
     assert "none of 3 backends is ready" in finding.message
 
 
+def test_a_group_that_nobody_serves_is_a_finding_though_others_are() -> None:
+    raw = farm(ready=2, total=3)
+    raw["status"]["reason"] = "NoReadyBackends: the Service gone has 3 of 10 new connections, and no ready backend"
+    (finding,) = found(raw)
+    assert (finding.reason, finding.todo) == ("NoReadyBackends", ADVICE["NoReadyBackends"])
+    assert finding.message == "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+
+
 def test_a_change_may_be_on_its_way_for_a_moment() -> None:
     assert found(farm(told("Programmed", "False", "Pending", at=JUST_NOW))) == []
     assert found(report=node(told("InSync", "False", "Pending", at=JUST_NOW))) == []

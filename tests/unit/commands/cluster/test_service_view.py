@@ -61,14 +61,14 @@ def test_with_the_policy_local_each_node_has_its_own_answer() -> None:
 
 def test_a_backend_that_drains_gets_no_new_clients() -> None:
     overrides = [{"pod": "a", "state": "drain"}, {"pod": "b", "state": "off"}]
-    seen = farm(backendsFrom={"service": "web", "port": "http", "overrides": overrides})
+    seen = farm(backendsFrom=[{"service": "web", "port": "http", "overrides": overrides}])
     assert nodes(seen) == {("n1", "n2", "n3"): ("refuses connections: no backend", {"a": "drains: no new clients"})}
     assert ("b", "state off") in [(each.name, each.gets) for each in seen.unused]
 
 
 def test_standby_backends_say_so() -> None:
     overrides = [{"pod": "b", "priority": 5}]
-    seen = farm(backendsFrom={"service": "web", "port": "http", "overrides": overrides})
+    seen = farm(backendsFrom=[{"service": "web", "port": "http", "overrides": overrides}])
     assert ("b", "on standby: priority 5") in [(each.name, each.gets) for each in seen.unused]
 
 
@@ -117,7 +117,7 @@ def test_it_says_who_is_admitted() -> None:
 
 
 def test_farms_written_by_hand_that_refer_to_the_service_are_shown_too() -> None:
-    by_hand = raw_farm("front", backends=[], backendsFrom={"service": "web", "port": "http"})
+    by_hand = raw_farm("front", backends=[], backendsFrom=[{"service": "web", "port": "http"}])
     assert [each.name for each in shown(raw_service_farm(), by_hand, raw_farm("other")).farms] == ["front", "web--http"]
 
 
@@ -187,3 +187,20 @@ def test_names_are_not_taken_for_markup() -> None:
         console.print(tree(ServiceView("a[red]b", "", "", (FarmView("f", "[bold]x", "no"),))))
     assert "a[red]b" in captured.get()
     assert "[bold]x" in captured.get()
+
+
+def test_groups_are_shown_with_their_weights_and_backends() -> None:
+    groups: list[Json] = [
+        {"service": "web", "port": "http", "weight": 6},
+        {"service": "gone", "port": "http", "weight": 3},
+        {"refuse": True, "weight": 1},
+    ]
+    (seen,) = shown(raw_farm("front", backends=[], backendsFrom=groups)).farms
+    assert "groups web 0.6, gone 0.3, refused 0.1" in seen.summary
+    (everywhere,) = seen.nodes
+    assert everywhere.does == "serves, and refuses 0.4 of connections: no backend in their group"
+    assert [(each.group, each.name) for each in everywhere.backends] == [("web", "a"), ("web", "b")]
+    assert [(each.group, each.name, each.gets) for each in seen.unused] == [("web", "c", "not ready")]
+    groups[0]["weight"] = 0
+    (seen,) = shown(raw_farm("front", backends=[], backendsFrom=groups)).farms
+    assert {each.gets for each in seen.unused} == {"the weight of its group is 0"}

@@ -79,7 +79,7 @@ def test_a_service_and_a_farm_affect_their_service(writer: CacheWriter) -> None:
 
 def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
     """A farm written by hand that refers to a Service, or has a backend of its own."""
-    fields: dict[str, Any] = {"backends": [], "backendsFrom": {"service": service}} if service is not None else {}
+    fields: dict[str, Any] = {"backends": [], "backendsFrom": [{"service": service}]} if service is not None else {}
     return raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], version=version, **fields)
 
 

@@ -261,7 +261,7 @@ def test_what_is_listened_on(
         protocol,
         [{"type": "ClusterIP", "ip": "10.96.0.10", "ports": ports}],
     )
-    assert spec["backendsFrom"]["keepPort"] == keep_port
+    assert spec["backendsFrom"][0]["keepPort"] == keep_port
 
 
 @pytest.mark.parametrize("annotations", [{"protocol": "all"}, {"ports": "81"}])

@@ -55,21 +55,18 @@ def test_an_ipv6_only_service_has_no_ipv4_farm() -> None:
 def test_a_spec_names_every_field_of_the_model() -> None:
     (wanted,) = build(service()).farms
     unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
-    unset -= {"backends_from", "service_creation_timestamp"}
+    unset.remove("service_creation_timestamp")
     assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
     assert merge_patch(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
     assert merge_patch(wanted.spec)["limits"].keys() == set(aliases(Limits))
-    assert merge_patch(wanted.spec)["backendsFrom"].keys() == set(aliases(BackendsFrom))
+    (reference,) = wanted.spec["backendsFrom"]
+    assert reference.keys() == set(aliases(BackendsFrom)) - {"gatedIPs"}
 
 
-def test_a_merge_patch_removes_what_others_added_to_the_reference() -> None:
-    (named,) = build(service()).farms
-    assert merge_patch(named.spec)["backendsFrom"] == {**named.spec["backendsFrom"], "gatedIPs": None}
-    (nameless,) = build(service(ports=[{"port": 80}])).farms
-    removed = {"port": None, "gatedIPs": None}
-    assert merge_patch(nameless.spec)["backendsFrom"] == {**nameless.spec["backendsFrom"], **removed}
+def test_a_merge_patch_replaces_the_list_of_references() -> None:
     (gated,) = build(service(), gated_ips={"ipv4": ["10.244.0.1"], "ipv6": ["fd00::1"]}).farms
-    assert merge_patch(gated.spec)["backendsFrom"]["gatedIPs"] == ["10.244.0.1"]
+    (reference,) = merge_patch(gated.spec)["backendsFrom"]
+    assert reference["gatedIPs"] == ["10.244.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -115,15 +112,16 @@ def test_no_farm_is_made_of(refused: dict[str, Any]) -> None:
 )
 def test_a_farm_refers_to_the_endpoints_of_its_port(asked: Service, reference: dict[str, Any]) -> None:
     (wanted,) = build(asked).farms
-    assert wanted.spec["backendsFrom"] == {**reference, "overrides": []}
+    whole = {"port": "", **reference, "weight": 1, "refuse": False, "overrides": []}
+    assert wanted.spec["backendsFrom"] == [whole]
     assert wanted.spec["backends"] == []
-    assert FarmSpec.model_validate(wanted.spec).backends_from == BackendsFrom.model_validate(reference)
+    assert FarmSpec.model_validate(wanted.spec).backends_from == (BackendsFrom.model_validate(reference),)
 
 
 def test_each_farm_refers_to_its_own_port() -> None:
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]
     built = build(service(ports=ports, **DUAL))
-    assert [wanted.spec["backendsFrom"]["port"] for wanted in built.farms] == ["http", "http", "dns", "dns"]
+    assert [wanted.spec["backendsFrom"][0]["port"] for wanted in built.farms] == ["http", "http", "dns", "dns"]
 
 
 def options(**annotations: str) -> Given:
@@ -137,7 +135,7 @@ def overrides(pods: dict[str, Given], **asked: Any) -> tuple[list[dict[str, Any]
     built = build(service(**asked), sorted(pods), lambda pod: pods[pod], GENEROUS)
     (wanted,) = built.farms
     FarmSpec.model_validate(wanted.spec)
-    return wanted.spec["backendsFrom"]["overrides"], [problem.message for problem in built.problems]
+    return wanted.spec["backendsFrom"][0]["overrides"], [problem.message for problem in built.problems]
 
 
 def test_annotations_of_pods_are_overrides_sorted_by_pod() -> None:
@@ -176,7 +174,7 @@ def test_a_mark_belongs_to_the_first_of_several_pods() -> None:
 def test_a_duplicate_mark_in_several_farms_is_one_problem() -> None:
     given = options(mark="16")
     built = build(service(**DUAL), ["a", "b"], lambda _: given, GENEROUS)
-    assert [wanted.spec["backendsFrom"]["overrides"] for wanted in built.farms] == [
+    assert [wanted.spec["backendsFrom"][0]["overrides"] for wanted in built.farms] == [
         [{"pod": "a", "mark": 16}, {"pod": "b"}]
     ] * 2
     assert len(built.problems) == 1
@@ -194,7 +192,7 @@ def test_of_too_many_pods_with_annotations_the_first_count() -> None:
     built = build(service(), pods, lambda _: given)
     spec = built.farms[0].spec
     FarmSpec.model_validate(spec)
-    assert [override["pod"] for override in spec["backendsFrom"]["overrides"]] == pods[:OVERRIDES_MAX]
+    assert [override["pod"] for override in spec["backendsFrom"][0]["overrides"]] == pods[:OVERRIDES_MAX]
     (problem,) = built.problems
     assert problem.reason == "TooManyOverrides"
     assert problem.message == (
@@ -212,22 +210,24 @@ def test_a_digest_does_not_mind_order_and_defaults() -> None:
     given = options(weight="3")
     spec = build(service(), ["a", "b"], lambda _: given).farms[0].spec
     short = {key: value for key, value in spec.items() if key in ("addresses", "serviceCreationTimestamp")}
-    short["backendsFrom"] = {
-        "overrides": [{"weight": 3, "pod": "b"}, {"pod": "a", "weight": 3, "state": "up"}],
-        "port": "http",
-        "service": "web",
-        "fieldOfANewerVersion": 1,
-    }
+    short["backendsFrom"] = [
+        {
+            "overrides": [{"weight": 3, "pod": "b"}, {"pod": "a", "weight": 3, "state": "up"}],
+            "port": "http",
+            "service": "web",
+            "fieldOfANewerVersion": 1,
+        }
+    ]
     short["masquerade"] = "AsNeeded"
     short["fieldOfANewerVersion"] = 1
     assert digest(short) == digest(spec)
-    short["backendsFrom"]["overrides"][0]["weight"] = 1
+    short["backendsFrom"][0]["overrides"][0]["weight"] = 1
     assert digest(short) != digest(spec)
 
 
 def test_a_digest_covers_backends_in_any_order() -> None:
     one, other = raw_backend("a", "10.244.0.1"), raw_backend("b", "10.244.0.2", ready=False)
-    spec = {**build(service()).farms[0].spec, "backends": [one, other], "backendsFrom": None}
+    spec = {**build(service()).farms[0].spec, "backends": [one, other], "backendsFrom": []}
     assert digest(spec) == digest({**spec, "backends": [other, {**one, "weight": 1}]})
     assert digest(spec) != digest({**spec, "backends": [other, {**one, "weight": 2}]})
     assert (count_backends(spec), count_backends({})) == ((1, 2), (0, 0))
@@ -258,15 +258,16 @@ def test_a_digest_covers_every_field() -> None:
     given = options(weight="3")
     spec = build(service(), ["a"], lambda _: given).farms[0].spec
     spec["backends"] = [raw_backend("a", "10.244.0.1")]
-    reference, (backend,) = spec["backendsFrom"], spec["backends"]
+    (reference,), (backend,) = spec["backendsFrom"], spec["backends"]
     (override,) = reference["overrides"]
     specs = [spec]
     specs.extend({**spec, alias: _other(alias)} for alias in aliases(FarmSpec))
     specs.extend({**spec, "limits": {alias: "y"}} for alias in aliases(Limits))
     specs.extend({**spec, "backends": [{**backend, alias: "z"}]} for alias in aliases(Backend))
-    specs.extend({**spec, "backendsFrom": {**reference, alias: _other(alias)}} for alias in aliases(BackendsFrom))
+    specs.extend({**spec, "backendsFrom": [{**reference, alias: _other(alias)}]} for alias in aliases(BackendsFrom))
     specs.extend(
-        {**spec, "backendsFrom": {**reference, "overrides": [{**override, alias: "z"}]}} for alias in aliases(Override)
+        {**spec, "backendsFrom": [{**reference, "overrides": [{**override, alias: "z"}]}]}
+        for alias in aliases(Override)
     )
     assert len({digest(each) for each in specs}) == len(specs)
 
@@ -275,7 +276,7 @@ def _other(field: str) -> Any:
     return {
         "addresses": [{"ip": "10.0.0.1"}],
         "backends": [],
-        "backendsFrom": None,
+        "backendsFrom": [],
         "limits": {"tcpStrict": "x"},
         "overrides": [],
         "sessions": [{"client": "1", "backend": "b"}],

@@ -51,7 +51,7 @@ def test_a_pod_gets_the_marks_that_are_allowed(value: str, taken: bool) -> None:
     kept = slim(raw_pod(annotations={"mark": value}))
     assert kept is not None
     built = build(service(), ["a"], lambda _: parse_pod(kept).given, Profile(permissions=SOME))
-    assert [each["mark"] for each in built.farms[0].spec["backendsFrom"]["overrides"]] == [7] * taken
+    assert [each["mark"] for each in built.farms[0].spec["backendsFrom"][0]["overrides"]] == [7] * taken
     assert ["the mark 0x8 is not allowed" in problem.message for problem in built.problems] == [True] * (not taken)
 
 

@@ -59,7 +59,7 @@ def test_every_key_sets_the_field_of_its_own_backend(key: str) -> None:
     found = built({"a": {key: text, **NEEDED_BY.get(key, {})}, "b": {"weight": "7"}})
     (wanted,) = found.farms
     FarmSpec.model_validate(wanted.spec)
-    assert wanted.spec["backendsFrom"]["overrides"] == [{"pod": "a", **fields}, {"pod": "b", "weight": 7}]
+    assert wanted.spec["backendsFrom"][0]["overrides"] == [{"pod": "a", **fields}, {"pod": "b", "weight": 7}]
     assert found.problems == ()
 
 
@@ -89,7 +89,7 @@ def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
         of_service = build(service(annotations={"source-addr": text}), profile=profile)
         assert ("sourceAddress" in of_service.farms[0].spec) == taken
         of_pod = built({"a": {"source-addr": text}}, profile=profile)
-        overrides = of_pod.farms[0].spec["backendsFrom"]["overrides"]
+        overrides = of_pod.farms[0].spec["backendsFrom"][0]["overrides"]
         assert overrides == ([{"pod": "a", "sourceAddress": text}] if taken else [])
         for found in (of_service, of_pod):
             assert ["in none of the ranges" in problem.message for problem in found.problems] == [True] * (not taken)
@@ -103,7 +103,7 @@ def test_of_thousands_of_unknown_annotations_the_first_are_told() -> None:
 
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it() -> None:
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
-    overrides = found.farms[0].spec["backendsFrom"]["overrides"]
+    overrides = found.farms[0].spec["backendsFrom"][0]["overrides"]
     assert [override.get("mark") for override in overrides] == [16, None]
     assert ["a and b both ask for 16; a gets it" in problem.message for problem in found.problems] == [True]
 
@@ -111,7 +111,7 @@ def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it() -> None:
 def test_an_address_is_for_backends_of_its_family() -> None:
     given = pod({"source-addr": "fd00::9, 10.0.0.9"}).given
     farms = build(service(clusterIPs=["10.96.0.10", "fd00::10"]), ["a"], lambda _: given).farms
-    overrides = [wanted.spec["backendsFrom"]["overrides"] for wanted in farms]
+    overrides = [wanted.spec["backendsFrom"][0]["overrides"] for wanted in farms]
     assert [each["sourceAddress"] for (each,) in overrides] == ["10.0.0.9", "fd00::9"]
 
 

@@ -37,7 +37,7 @@ def many(count: int, *, ready: int, first: int = 0, name: str = "web-1") -> dict
 def test_backends_are_counted_and_shown() -> None:
     draining = endpoint("10.244.0.2", "b", node="n2", ready=False, serving=True, terminating=True)
     override = {"pod": "b", "weight": 3}
-    farm = raw_service_farm(backendsFrom={"service": "web", "port": "http", "overrides": [override]})
+    farm = raw_service_farm(backendsFrom=[{"service": "web", "port": "http", "overrides": [override]}])
     outside = {"addresses": ["192.0.2.1"]}
     found = endpoints_of(farm, raw_slice(draining, endpoint("10.244.0.1", "a"), outside, version=7))
     assert (found.ready, found.total, found.changed_at, found.problems) == (2, 3, 7, ())
@@ -71,7 +71,7 @@ def test_backends_are_counted_and_shown() -> None:
 
 
 def test_a_backend_that_keeps_the_port_shows_none() -> None:
-    farm = raw_service_farm(protocol="All", backendsFrom={"service": "web", "port": "http", "keepPort": True})
+    farm = raw_service_farm(protocol="All", backendsFrom=[{"service": "web", "port": "http", "keepPort": True}])
     (shown,) = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a"))).shown
     assert (shown.port, "port" in shown.model_dump(exclude_none=True)) == (None, False)
 
@@ -94,7 +94,7 @@ def test_backends_written_by_hand_are_counted_and_not_shown() -> None:
 
 
 def test_a_farm_written_by_hand_may_refer_to_a_service_by_port_number() -> None:
-    farm = raw_farm(backends=[], backendsFrom={"service": "web", "port": 8080})
+    farm = raw_farm(backends=[], backendsFrom=[{"service": "web", "port": 8080}])
     found = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a"), version=7))
     assert ([each.name for each in found.shown], found.changed_at) == (["a"], 7)
 
@@ -140,5 +140,20 @@ def test_endpoints_that_their_namespace_has_no_room_for_are_a_problem() -> None:
     (problem,) = found.problems
     assert problem.reason == "TooManyEndpoints"
     assert "this namespace have too many endpoints" in problem.message
-    other = raw_farm("by-hand", backends=[], backendsFrom={"service": "other"})
+    other = raw_farm("by-hand", backends=[], backendsFrom=[{"service": "other"}])
     assert endpoints_of(other, many(5, ready=5), cache=Cache(endpoints_max=3)).problems == ()
+
+
+def test_the_backends_of_all_groups_are_counted_and_name_their_service() -> None:
+    groups = [
+        {"service": "web", "port": "http", "weight": 6},
+        {"service": "gone", "port": "http", "weight": 3},
+        {"service": "off", "port": "http", "weight": 0},
+        {"refuse": True, "weight": 1},
+    ]
+    other = raw_slice(endpoint("10.244.0.9", "z"), name="off-1", service="off", version=9)
+    farm = raw_farm("front", backends=[], backendsFrom=groups)
+    found = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a"), version=7), other)
+    assert (found.ready, found.total, found.changed_at) == (2, 2, 9)
+    assert [(each.name, each.service) for each in found.shown] == [("a", "web"), ("z", "off")]
+    assert found.unserved == ("the Service gone has 3 of 10 new connections, and no ready backend",)

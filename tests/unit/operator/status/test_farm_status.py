@@ -217,11 +217,19 @@ def test_a_status_that_is_read_again_has_the_same_counts() -> None:
     ],
 )
 def test_only_fields_that_differ_are_written(endpoints: FarmEndpoints, fields: tuple[str, ...]) -> None:
-    farm = record(backendsFrom={"service": "web", "port": "http"}, backends=None)
+    farm = record(backendsFrom=[{"service": "web", "port": "http"}], backends=None)
     on = nodes(raw_nftlb_node(watermark="10"))
     before, after = (status_digest(decide(farm, each, None, on, NOW)) for each in (READY, endpoints))
     assert set(changed_fields(before, after)) - {"omitted_backends"} == set(fields)
     assert set(changed_fields(b"", after)) == set(FarmStatus.model_fields), "there was no status"
+
+
+def test_a_group_that_nobody_serves_is_the_reason_if_nothing_else_is() -> None:
+    unserved = ("the Service gone has 3 of 10 new connections, and no ready backend",)
+    on = nodes(raw_nftlb_node(watermark="10"))
+    assert decide(record(), FarmEndpoints(1, 1, unserved=unserved), None, on, NOW).reason == (
+        f"NoReadyBackends: {unserved[0]}"
+    )
 
 
 def test_only_a_condition_that_changes_gets_a_new_time() -> None:

@@ -46,19 +46,19 @@ def writes(todo: Writes) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         ),
         pytest.param(
             service(),
-            [as_wanted(backendsFrom={"service": "web", "port": "http", "overrides": [{"pod": "a", "weight": 3}]})],
+            [as_wanted(backendsFrom=[{"service": "web", "port": "http", "overrides": [{"pod": "a", "weight": 3}]}])],
             ([("web--http", "SpecChanged")], []),
             id="so is an override",
         ),
         pytest.param(
             service(),
-            [as_wanted(backendsFrom={"service": "web", "port": "http"})],
+            [as_wanted(backendsFrom=[{"service": "web", "port": "http"}])],
             ([], []),
             id="a default that is not written is no difference",
         ),
         pytest.param(
             service(),
-            [as_wanted(backendsFrom=None, backends=[raw_backend("a", "10.244.0.1")])],
+            [as_wanted(backendsFrom=[], backends=[raw_backend("a", "10.244.0.1")])],
             ([("web--http", "SpecChanged")], []),
             id="backends that an earlier version wrote become a reference",
         ),

@@ -336,12 +336,8 @@ async def test_annotations_of_pods_are_written_into_the_farm(referring: Operator
     referring.take(PODS, kept)
     await asyncio.sleep(0.1)
     (body,) = referring.farm_writer.bodies
-    assert body["spec"]["backendsFrom"] == {
-        "service": "web",
-        "port": "http",
-        "keepPort": False,
-        "overrides": [{"pod": "a", "weight": 3}],
-    }
+    (reference,) = body["spec"]["backendsFrom"]
+    assert (reference["service"], reference["overrides"]) == ("web", [{"pod": "a", "weight": 3}])
     referring.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=60))
     await asyncio.sleep(0.1)
     assert len(referring.farm_writer.writes) == 1, "as it was before"

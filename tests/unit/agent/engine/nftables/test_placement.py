@@ -1,18 +1,20 @@
 """Farms become placements: which chain a listener leads to, and which number an endpoint has."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.agent.engine.nftables import elements, layout
+from kube_nftlb.agent.engine.nftables import elements, layout, scheduling
 from kube_nftlb.agent.engine.nftables.layout import Target, packed, target
-from kube_nftlb.agent.engine.nftables.placement import Placement, place, renumber, stable_numbers
+from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
+from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
-from tests.builders import farm, raw_backend
+from tests.builders import Grouped, endpoint, farm, grouped_farm, raw_backend
 
 HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",)}, {"ipv4": ("10.244.1.0/24",)})
 TWO = [raw_backend("a", "10.244.1.2", nodeName="here"), raw_backend("b", "10.244.2.2", nodeName="there")]
@@ -24,6 +26,19 @@ NODE_PORT = {"type": "NodePort", "ip": "", "ports": "30080"}
 def placed(before: Placement | None = None, **spec: Any) -> Placement:
     spec = {"addresses": [CLUSTER_IP], "backends": TWO, **spec}
     return place(node_farm(farm(**spec), HERE, None), before, layout.farm_number(1))
+
+
+GROUPS = {
+    "first": Grouped(7, [endpoint("10.244.1.2", node="here"), endpoint("10.244.2.2", node="there")]),
+    "off": Grouped(0, ["10.244.1.3"]),
+    "second": Grouped(2, [endpoint("10.244.2.4", node="there")]),
+    "nobody": Grouped(1, []),
+}
+
+
+def placed_groups(groups: Mapping[str, Grouped], before: Placement | None = None, **spec: Any) -> Placement:
+    made = grouped_farm(groups=groups, **{"addresses": [CLUSTER_IP], "scheduler": "weight", **spec})
+    return place(node_farm(made, HERE, None), before, layout.farm_number(1))
 
 
 def chains(placement: Placement) -> list[str]:
@@ -141,3 +156,98 @@ def test_numbers_for_life_are_unique_and_low(before: set[int], wanted: set[int])
     assert len(set(numbers.values())) == len(numbers)
     assert all(numbers[at(each)] == number for number, each in enumerate(before, 1) if each in wanted)
     assert max(numbers.values(), default=0) <= len(before | wanted)
+
+
+WITHIN = {"random-2-group-0-ip", "random-1-group-2-ip"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "chain", "choice", "within"),
+    [
+        ({}, "draw-random-10-random-2.o.1.x-ip", "", WITHIN),
+        ({"scheduler": "rr"}, "draw-random-10-rr-3_2.o.1.x-ip", "", {"rr-3-2-group-0-ip", "random-1-group-2-ip"}),
+        (
+            {"scheduler": "symhash"},
+            "draw-symhash-10-symhash-2.o.1.x-ip",
+            "",
+            {"symhash-2-group-0-ip", "random-1-group-2-ip"},
+        ),
+        ({"protocol": "UDP"}, "draw-random-10-random-2.o.1.d-ip", "", WITHIN),
+        (
+            {"scheduler": "hash", "schedParam": "srcip srcport"},
+            "draw-hash-srcip.srcport-10-hash-srcip.srcport-2.o.1.x-ip",
+            "",
+            {"hash-srcip.srcport-2-group-0-ip", "random-1-group-2-ip"},
+        ),
+        (
+            {"persistence": "srcip"},
+            "known-60-ip/default",
+            "pick-draw-hash-srcip-10-random-2.o.1.x-ip",
+            {f"pick-{each}" for each in WITHIN} | {"remember-60-ip/default"},
+        ),
+        ({"trafficPolicy": "Local"}, "draw-random-10-random-1.o.d.x-ip", "", {"random-1-group-0-ip"}),
+    ],
+)
+def test_a_listener_draws_a_group_and_each_group_chooses(
+    spec: dict[str, Any], chain: str, choice: str, within: set[str]
+) -> None:
+    placement = placed_groups(GROUPS, **spec)
+    (entry,) = placement.entries
+    assert (entry.chain, entry.choice) == (chain, choice)
+    assert [(each.number, each.share) for each in placement.groups] == [(0, 7), (2, 2), (3, 1)]
+    assert elements.chains(placement) == {chain, *within} | ({choice} if choice else set())
+    for name in elements.chains(placement):
+        assert scheduling.parse(name).name == name
+
+
+def test_clients_of_the_node_draw_for_themselves_where_their_endpoints_differ() -> None:
+    placement = placed_groups(GROUPS, trafficPolicy="Local", addresses=[CLUSTER_IP, NODE_PORT])
+    drawn = "draw-random-10-random-1.o.d.x-ip"
+    assert [(each.chain, each.inside, each.outside) for each in placement.entries] == [
+        (drawn, "", ""),
+        ("by-client-ip", "draw-random-10-random-2.o.1.x-inside-ip", drawn),
+    ]
+    nowhere = {**GROUPS, "first": Grouped(7, [endpoint("10.244.2.2", node="there")])}
+    assert chains(placed_groups(nowhere, trafficPolicy="Local")) == [layout.DROP]
+
+
+@pytest.mark.parametrize("to", ["", "x.", ".2", "0", "1_0", "2..3", "y"])
+def test_a_name_that_is_nobodys_is_no_chain_of_ours(to: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a chain"):
+        scheduling.parse(f"draw-random-3-rr-{to}-ip")
+
+
+def test_chains_that_draw_are_made_after_those_to_which_they_lead_and_deleted_before() -> None:
+    names = sorted(elements.chains(placed_groups(GROUPS)), key=scheduling.rank)
+    assert names[-1].startswith("draw-")
+    assert set(scheduling.leads_to(names[-1])) == WITHIN == set(names[:-1])
+
+
+def test_a_farm_with_one_group_is_as_one_without() -> None:
+    one = {name: each._replace(weight=9 * (name == "first")) for name, each in GROUPS.items()}
+    assert placed_groups(one) == placed(scheduler="weight")
+    none = {name: each._replace(weight=0) for name, each in GROUPS.items()}
+    assert chains(placed_groups(none)) == ["refuse"]
+
+
+@pytest.mark.parametrize("more", [{}, {"persistence": "srcip"}, {"scheduler": "hash"}])
+@pytest.mark.parametrize("weights", [(7, 3), (997, 3), (1, 1)])
+def test_an_endpoint_costs_as_many_elements_as_without_weights(more: dict[str, Any], weights: tuple[int, int]) -> None:
+    def cost(*others: Grouped) -> int:
+        few, many = (
+            {"a": Grouped(weights[0], [f"10.244.1.{number}" for number in range(1, 1 + count)])}
+            | {f"other-{number}": each for number, each in enumerate(others)}
+            for count in (5, 6)
+        )
+        before = placed_groups(few, **more)
+        after = placed_groups(many, before, **more)
+        return len(set(elements.elements(before)) ^ set(elements.elements(after)))
+
+    assert cost(Grouped(weights[1], ["10.244.3.1", "10.244.3.2"])) == cost()
+
+
+def test_a_share_that_changes_renumbers_no_endpoint() -> None:
+    before = placed_groups(GROUPS)
+    after = placed_groups({**GROUPS, "nobody": Grouped(2, [])}, before)
+    changed = {each.map for each in set(elements.elements(before)) ^ set(elements.elements(after))}
+    assert changed == {"services-ip", "shares-ip"}

@@ -7,12 +7,14 @@ import pytest
 
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.snapshot_file import SAVE_EVERY_S, SAVE_WITHIN_S
-from tests.unit.agent.engine.nftables.test_placement import CLUSTER_IP, NODE_PORT, placed
+from tests.unit.agent.engine.nftables.test_placement import CLUSTER_IP, GROUPS, NODE_PORT, placed, placed_groups
 
 SESSION: dict[str, Any] = {"persistence": "srcip", "sessions": [{"client": "10.0.0.9", "backend": "b"}]}
 FARMS = {
     "web--http": placed(mode="dnat", masquerade="AsNeeded", addresses=[CLUSTER_IP, NODE_PORT], trafficPolicy="Local"),
     "sticky": placed(**SESSION)._replace(name="sticky"),
+    "grouped": placed_groups(GROUPS, trafficPolicy="Local", addresses=[CLUSTER_IP, NODE_PORT])._replace(name="grouped"),
+    "both": placed_groups(GROUPS, persistence="srcip")._replace(name="both"),
 }
 
 
