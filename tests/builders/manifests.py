@@ -74,3 +74,15 @@ def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
             "containers": [{"name": "client", "image": "client"}],
         },
     }
+
+
+def endpoint_slice(name: str, namespace: str, service: str, *endpoints: tuple[str, bool]) -> dict[str, Any]:
+    """An EndpointSlice of IPv4 addresses, and whether each is ready."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": namespace, "labels": {names.LABEL_SLICE_SERVICE: service}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": ready}} for ip, ready in endpoints],
+    }

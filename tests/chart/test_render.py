@@ -265,6 +265,7 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                 added = {
                     "operator": [],
                     "nftlb": ["NET_ADMIN"],
+                    "responder": ["NET_RAW"],
                     "agent": ["NET_ADMIN", "NET_RAW", *(["SYS_ADMIN", "SYS_PTRACE"] if dsr else [])],
                 }
                 assert context == {
@@ -273,7 +274,9 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                     "capabilities": {"drop": ["ALL"], **({"add": add} if (add := added[container["name"]]) else {})},
                 }, name
                 has_token = any(mount["name"] == "token" for mount in container["volumeMounts"])
-                assert has_token is (container["name"] != "nftlb")
+                assert has_token is (container["name"] in ("operator", "agent"))
+            on = values.get("addresses", {}).get("enabled", False) and key.startswith("DaemonSet")
+            assert ("responder" in {container["name"] for container in body["containers"]}) == on
         assert pod(rendered, "Deployment kube-nftlb-operator")["securityContext"]["runAsNonRoot"] is True
 
 

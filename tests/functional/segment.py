@@ -49,6 +49,15 @@ def served(cluster: Cluster, ip: str, *options: str) -> None:
     eventually(lambda: bool(cluster.answers(CLIENT, ip, 80, *options, number=3)), f"{ip} is answered", 30)
 
 
+def cut(met: dict[str, Any]) -> int:
+    """Take the connections from the failures of a hammer that were open as an address moved; return their number.
+
+    No other node knows them, so they end, or nobody answers any more. A SYN that is lost is sent again within the
+    hammer's patience, and fails nothing.
+    """
+    return int(met["failed"].pop("reset", 0)) + int(met["failed"].pop("timeout", 0))
+
+
 @contextlib.contextmanager
 def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Have a client connect to addresses as soon as somebody answers for them.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.processes import usage
-from tests.builders.manifests import service
+from tests.builders.manifests import endpoint_slice, service
 from tests.functional.api import Api
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import suite
@@ -47,24 +47,8 @@ class Storm:
 
     def write(self, number: int) -> None:
         """Write one slice."""
-        endpoints = [
-            {"addresses": [f"10.250.{number}.{index + 1}"], "conditions": {"ready": ready}}
-            for index, ready in enumerate(self.ready[number])
-        ]
-        self._api.apply(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": f"storm-{number}",
-                    "namespace": self._namespace,
-                    "labels": {"kubernetes.io/service-name": "storm"},
-                },
-                "addressType": "IPv4",
-                "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-                "endpoints": endpoints,
-            }
-        )
+        endpoints = [(f"10.250.{number}.{index + 1}", ready) for index, ready in enumerate(self.ready[number])]
+        self._api.apply(endpoint_slice(f"storm-{number}", self._namespace, "storm", *endpoints))
 
     def rage(self) -> None:
         """Write as often as is wanted, as fast as the API server takes it: which is slower on a slow machine."""

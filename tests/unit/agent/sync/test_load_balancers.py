@@ -17,7 +17,7 @@ OF_WEB: dict[str, Any] = {
     "owner": "web",
     "addresses": ADDRESSES,
     "backends": [],
-    "backendsFrom": {"service": "web", "port": "http"},
+    "backendsFrom": [{"service": "web", "port": "http"}],
 }
 UID = "uid-default-web--http"
 
