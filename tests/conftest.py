@@ -21,6 +21,7 @@ _DISTURBING = {
     "functional/disturbing": ("disturbed",),
     "functional/faults": ("disturbed",),
     "functional/features/disturbing": ("disturbed by features", "disturbed by more features"),
+    "functional/features/announcing": ("announcing",),
     "functional/features/operations": ("operations",),
     "functional/conformance/disturbing": ("conformance disturbed",),
 }
