@@ -162,6 +162,9 @@ class Ownership:
             self._ready(holds=event.holds)
         elif isinstance(event, Yielded | Probed | Silent | Heard) and event.ip in self._known:
             known = self._known[event.ip]
+            if isinstance(event, Silent) and event.mac != (known.wire.holder_mac or known.record.mac):
+                # Of who held it before: another node has taken it meanwhile.
+                return
             known.wire = _after(event, known.wire, now)
             known.alone = known.alone and not isinstance(event, Yielded)
 

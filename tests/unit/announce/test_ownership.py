@@ -5,7 +5,10 @@ import pytest
 from kube_nftlb.announce.ownership.address import Write
 from kube_nftlb.announce.ownership.candidates import Demand
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.ownership.node import Address, Ownership
+from kube_nftlb.announce.ownership.records import Record
 from kube_nftlb.announce.wire import arp
+from kube_nftlb.announce.wire.messages import Ready, Silent
 from tests.unit.announce.cluster import STEP_S, Cluster
 
 FOUR, SIX = "192.0.2.10", "2001:db8::a"
@@ -336,3 +339,16 @@ def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
     why_not = cluster.nodes[first].ownership.acts[FOUR].why_not
     assert why_not is not None
     assert why_not.reason is Reason.NO_RESPONDER
+
+
+def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_the_new_one() -> None:
+    node, former, new = Ownership("n3"), "02:00:00:00:00:01", "02:00:00:00:00:02"
+    node.facts({FOUR: Address("eth0", "02:00:00:00:00:03", ("n1", "n2", "n3"))})
+    node.event(Ready(holds=False), 0.0)
+    node.record(FOUR, Record("1", "n1", former), 0.0)
+    node.decide(0.0)
+    node.record(FOUR, Record("2", "n2", new), 1.0)
+    node.event(Silent(FOUR, "eth0", former), 1.01)
+    assert node.decide(9.0).writes == ()
+    node.event(Silent(FOUR, "eth0", new), 9.0)
+    assert [each.write for each in node.decide(9.5).writes] == [Write.CLAIM]
