@@ -17,6 +17,7 @@ from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import app as cluster
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import PLUGIN, App, Commands
+from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
 _NO_FILES = ":4"
@@ -190,10 +191,10 @@ def render(
         str | None,
         typer.Option(help="Render for this node, whose Node must be in the manifests (for -o nftlb and nft)."),
     ] = None,
+    profile: Annotated[ChartProfile, typer.Option(help="profile of the chart.")] = "nftlb",
     engine: Annotated[
-        DefaultEngine,
-        typer.Option(help="The default engine of Services, as defaults.engine of the chart."),
-    ] = "nftlb",
+        DefaultEngine | None, typer.Option(help="defaults.engine of the chart. Default: the profile's.")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="With -o nft: also show empty maps and sets, and chains without rules.")
     ] = False,
@@ -208,7 +209,7 @@ def render(
 
     if everything and output is not Output.NFT:
         raise errors.UsageError("--all needs -o nft")
-    rendered = command.render(manifests.read(files), node, engine)
+    rendered = command.render(manifests.read(files), node, profile, engine)
     problems = rendered.problems
     if output is Output.FARMS:
         text = command.farms_yaml(rendered)

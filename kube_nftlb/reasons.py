@@ -66,7 +66,17 @@ FailureReason = Literal[
 ]
 """Reasons that a farm is not programmed as requested on a node: in ``status.failedFarms`` of its NftlbNode."""
 
+AddressProblem = Literal["PoolExhausted", "NoPool", "AddressTaken", "NotAllowed"]
+"""Why a Service has no address of an NftlbAddressPool, or not the one that it asks for."""
+
+AddressReason = Literal["Assigned", AddressProblem]
+"""Reasons of the condition AddressAssigned of Services."""
+
+PoolReason = Literal["Valid", "Invalid", "AddressesFree", "PoolExhausted"]
+"""Reasons of conditions of NftlbAddressPools."""
+
 OperatorEvent = Literal[
+    AddressProblem,
     "InvalidAnnotation",
     "InvalidEndpoint",
     "ExternalIPRefused",

@@ -156,6 +156,15 @@ class OperatorSettings(CommonSettings):
 
     Otherwise nothing is written to Services.
     """
+    addresses: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESSES", "addresses.enabled")] = False
+    """Give Services of type LoadBalancer with the class `kube-nftlb.io/nftlb` addresses from NftlbAddressPools.
+
+    The operator may then write the status of Services, and read pools and namespaces.
+    """
+    addresses_without_class: Annotated[
+        Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
+    ] = False
+    """Give addresses to Services without `spec.loadBalancerClass`, too. No other program must do so."""
     leader_election: Annotated[Switch, Variable("KUBE_NFTLB_LEADER_ELECTION")] = False
     """Whether only the replica that holds a Lease writes."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lab import flags
 from lab.addresses import NodePlan
+from lab.flannel import config as flannel
 from lab.state import LabFiles
 
 ETCD = "etcd"
@@ -22,6 +23,7 @@ BESIDE = "+kube-nftlb"
 """The end of the names of proxies that run while nftlb and the agents wait to be started."""
 SCHEDULER = "scheduler"
 CONTAINERD = "containerd"
+FLANNEL = "flanneld"
 
 NAMESPACES = "namespaces"
 """Pods are network namespaces with a test server each; a stand-in acts as kubelet and scheduler."""
@@ -84,6 +86,10 @@ class Blueprint:
         """Return the kubelets, which need a running containerd; none for NAMESPACES."""
         return [] if self.runtime == NAMESPACES else [self._kubelet(node) for node in self.nodes]
 
+    def routers(self) -> list[Component]:
+        """Return flannel's daemons, which connect the nodes once their Nodes exist; none where the lab does it."""
+        return [self._flannel(node) for node in self.nodes] if FLANNEL in self.programs else []
+
     def operators_and_daemons(self) -> list[Component]:
         """Return the operators and nftlb daemons, which can start before the nodes exist."""
         if not self.has_kube_nftlb:
@@ -120,6 +126,7 @@ class Blueprint:
             *self.control_plane(),
             *self.controllers(),
             *self.kubelets(),
+            *self.routers(),
             *self.operators_and_daemons(),
             *self.proxies(),
         ]
@@ -140,6 +147,14 @@ class Blueprint:
     def _containerd(self, node: NodePlan) -> Component:
         own = {"config": str(self.files.containerd_config(node.name))}
         return Component(CONTAINERD, node.name, (*self.enter(node), *self._command("containerd", own)))
+
+    def _flannel(self, node: NodePlan) -> Component:
+        own = flannel.flags(
+            kubeconfig=str(self.files.inside_kubeconfig),
+            network_file=str(self.files.flannel_network),
+            subnet_file=str(self.files.flannel_subnets(node.name)),
+        )
+        return Component(FLANNEL, node.name, self._command(FLANNEL, own), {"NODE_NAME": node.name})
 
     def _kubelet(self, node: NodePlan) -> Component:
         argv = self._command("kubelet", {**flags.kubelet(self.files, node), **self._settings(KUBELET, node)})

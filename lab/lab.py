@@ -53,9 +53,13 @@ class Lab:
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
         version = versions.of(kubernetes)
+        if (network := plugins.chosen()) and runtime == components.CONTAINERS:
+            raise errors.LabError(f"{plugins.VARIABLE} is for labs without containers")
         found = programs.ensure(proxy, report, runtime, version)
-        if plugins.chosen():
+        if network:
             programs.network_plugins(report)
+        if plugins.backend():
+            found = {**found, **programs.flannel(report)}
         snapshotter = ""
         if runtime == components.CONTAINERS:
             report("checking that this machine can run containers")

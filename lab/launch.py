@@ -44,7 +44,7 @@ def launch(
     try:
         cgroups.remove(files.root.name)
         _clear(files)
-        for folder in (files.logs, files.etcd, files.netns, files.root / "run"):
+        for folder in (files.logs, files.etcd, files.netns, files.flannel, files.root / "run"):
             folder.mkdir(mode=0o700)
         for number in range(1, nodes + 1):
             files.run(f"node-{number}").mkdir(mode=0o700)

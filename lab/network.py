@@ -49,8 +49,8 @@ def detach(port: str) -> None:
             ip.link("delete", index=index)
 
 
-def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
-    """Set up a node: eth0, the pod bridge, and routes to the pods of the other nodes."""
+def set_up_node(node: NodePlan, connected: Iterable[NodePlan]) -> None:
+    """Set up a node: eth0, the pod bridge, and routes to the pods of the other ``connected`` nodes."""
     _sysctls(
         {
             "net/ipv4/ip_forward": 1,
@@ -66,7 +66,7 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
         _add_bridge(ip, POD_BRIDGE, node.gateway)
         # Nothing is forwarded through it: a connection to a VIP needs a route before it can be redirected.
         _add_default_routes(ip, addresses.GATEWAY)
-        for other in nodes:
+        for other in connected:
             if other.number != node.number:
                 _add_pod_routes(ip, other)
 

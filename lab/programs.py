@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kube_nftlb import errors
 from lab import build, components, debian, versions
+from lab.flannel import build as flannel_build
 from lab.progress import Report
 from lab.versions import Version
 
@@ -135,6 +136,13 @@ def network_plugins(report: Report = lambda _: None) -> Path:
     if not (unpacked / "usr/lib/cni").exists():
         debian.unpack("containernetworking-plugins", unpacked, report)
     return unpacked / "usr/lib/cni"
+
+
+def flannel(report: Report) -> Mapping[str, Path]:
+    """Return flannel's daemon, built if missing; iptables, which it calls, is installed. Raises LabError."""
+    if find("iptables") is None:
+        debian.install(["iptables"], report)
+    return {components.FLANNEL: flannel_build.flanneld(cache_folder(), report)}
 
 
 def find(program: str) -> Path | None:

@@ -74,6 +74,15 @@ async def until_created(client: Kube, resource: resources.Resource, name: str) -
     return found
 
 
+async def until_written(files: Iterable[Path]) -> None:
+    """Wait until the daemons that connect the nodes have written what they decided."""
+
+    async def are_written() -> bool:
+        return all(file.exists() for file in files)
+
+    await _until(are_written, "flannel has connected the nodes")
+
+
 async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
     """Wait until all nodes are Ready and pods can be created."""
 

@@ -31,6 +31,7 @@ _FILES = {OPERATOR_ACCOUNT: "operator", AGENT_ACCOUNT: "agent"}
 _MORE = {
     "KUBE_NFTLB_READINESS_GATE": "operator-readiness-gate",
     "KUBE_NFTLB_SERVICE_STATUS": "operator-service-status",
+    "KUBE_NFTLB_ADDRESSES": "operator-addresses",
 }
 """The operator's further rules, by the setting that needs them, as in the chart's template."""
 

@@ -100,6 +100,20 @@ class LabFiles:
         return self.root / "nodes" / node
 
     @property
+    def flannel(self) -> Path:
+        """The folder of flannel's configuration, and of what its daemons write."""
+        return self.root / "flannel"
+
+    def flannel_subnets(self, node: str) -> Path:
+        """Return the file that flannel's daemon writes once the node is connected."""
+        return self.flannel / f"{node}.env"
+
+    @property
+    def flannel_network(self) -> Path:
+        """Flannel's configuration of the network."""
+        return self.flannel / "net-conf.json"
+
+    @property
     def pause_image(self) -> Path:
         """The archive of the image whose process holds a pod's namespaces."""
         return self.root / "nodes" / "pause.tar"

@@ -12,6 +12,8 @@ from lab import addresses, components, control, credentials, forward, namespaces
 from lab.components import Blueprint, Component
 from lab.containers import archive, config, images
 from lab.containers import nodes as container_nodes
+from lab.flannel import config as flannel
+from lab.kubelet import plugins
 from lab.places import CLIENT
 from lab.processes import Process, Processes
 
@@ -52,6 +54,7 @@ class Supervisor:
 
     async def _start_components(self) -> None:
         # Imported late: it takes half a second, in which the API server starts.
+        from kube_nftlb.kube import resources
         from kube_nftlb.kube.client import Kube
         from lab import readiness, rights
 
@@ -64,6 +67,11 @@ class Supervisor:
             if self._blueprint.runtime == components.CONTAINERS:
                 await readiness.create_nodes(client, self._blueprint.nodes)
             self._start(self._blueprint.controllers())
+            if backend := plugins.backend():
+                self._files.flannel_network.write_text(flannel.network(backend))
+                await asyncio.gather(*(readiness.until_created(client, resources.NODES, name) for name in nodes))
+                self._start(self._blueprint.routers())
+                await readiness.until_written([self._files.flannel_subnets(name) for name in nodes])
             if self._blueprint.runtime == components.CONTAINERS:
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
@@ -100,10 +108,11 @@ class Supervisor:
     def _set_up_network(self) -> None:
         netns = self._files.netns
         nodes = self._blueprint.nodes
+        connected = () if plugins.backend() else nodes
         for node in nodes:
             namespaces.create_network(netns / node.name)
             network.attach(netns / node.name, node.name, network.CLUSTER_BRIDGE)
-            in_namespace(netns / node.name, partial(network.set_up_node, node, nodes))
+            in_namespace(netns / node.name, partial(network.set_up_node, node, connected))
             if self._blueprint.runtime == components.CONTAINERS:
                 container_nodes.prepare(self._files, node, self._snapshotter)
         namespaces.create_network(netns / CLIENT)

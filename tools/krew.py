@@ -41,13 +41,16 @@ exit 3
 """
 
 
-def write(directory: Path, url: str, wheel: Path, license_file: Path) -> Path:
-    """Write archive and manifest; ``url`` is where the archive will be. Return the manifest. Raises OSError."""
+def write(directory: Path, url: str, wheel: Path, license_file: Path, homepage: str = "") -> Path:
+    """Write archive and manifest; ``url`` is where the archive will be. Return the manifest. Raises OSError.
+
+    ``homepage`` is the repository that publishes it; empty if there is none.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     packed = archive(wheel.name, wheel.read_bytes(), license_file.read_bytes())
     (directory / ARCHIVE).write_bytes(packed)
     path = directory / MANIFEST
-    path.write_text(manifest(url, hashlib.sha256(packed).hexdigest(), wheel.name))
+    path.write_text(manifest(url, hashlib.sha256(packed).hexdigest(), wheel.name, homepage))
     return path
 
 
@@ -66,7 +69,7 @@ def archive(wheel: str, package: bytes, license_text: bytes) -> bytes:
     return packed.getvalue()
 
 
-def manifest(url: str, sha256: str, wheel: str) -> str:
+def manifest(url: str, sha256: str, wheel: str, homepage: str) -> str:
     """Return the manifest of the plugin. No I/O."""
     document = {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
@@ -74,7 +77,7 @@ def manifest(url: str, sha256: str, wheel: str) -> str:
         "metadata": {"name": "nftlb"},
         "spec": {
             "version": f"v{__version__}",
-            "homepage": "https://github.com/zevenet/kube-nftlb",
+            **({"homepage": homepage} if homepage else {}),
             "shortDescription": "See and steer Services that kube-nftlb balances",
             "description": (
                 "Shows what is wrong in a cluster with kube-nftlb, since when and what to do about it (status, why),\n"

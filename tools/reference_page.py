@@ -27,6 +27,10 @@ _SECTIONS = (
     ("NftlbFarm: status.backends", "farm.status.backends"),
     ("NftlbPolicy: spec", "policy.spec"),
     ("NftlbNode: status", "node.status"),
+    ("NftlbAddressPool: spec", "pool.spec"),
+    ("NftlbAddressPool: spec.announce", "pool.spec.announce"),
+    ("NftlbAddressPool: spec.announce.l2", "pool.spec.announce.l2"),
+    ("NftlbAddressPool: status", "pool.status"),
 )
 
 

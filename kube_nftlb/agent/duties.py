@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics
+from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -101,6 +102,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "connections": connections.run,
         "health-checks": health_checks.run,
         "events": events.run,
+        "keep-nat": keep_nat.run,
     }
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)

@@ -114,6 +114,33 @@ SOURCE_RANGE = Rule[str](
 )
 
 
+def _is_address(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    mapped = isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped)
+    return not mapped and str(address) == text
+
+
+def _is_address_range(text: str) -> bool:
+    first, dash, last = text.partition("-")
+    if not dash:
+        return SOURCE_RANGE.holds(text)
+    return _is_address(first) and _is_address(last) and (":" in first) == (":" in last)
+
+
+ADDRESS_RANGE = Rule[str](
+    "address-range",
+    "self.contains('-') ? size(self.split('-')) == 2 && self.split('-').all(a, isIP(a) && ip.isCanonical(a)) && "
+    "ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family() : "
+    "isCIDR(self) && string(cidr(self).masked()) == self",
+    _is_address_range,
+    "must be an address range in canonical form, with zeros behind its prefix, such as 192.0.2.16/28 or "
+    "2001:db8::/120, or the first and the last address of one family, such as 192.0.2.10-192.0.2.20",
+)
+
+
 def _ascend(ports: str) -> bool:
     ranges = (part.split("-") for part in ports.split(",") if "-" in part)
     return all(int(low) <= int(high) for low, high in ranges)
@@ -154,4 +181,4 @@ POLICY_NAME = Rule[str](
     "the name of a policy must not contain a dot nor be longer than 63 characters, or no farm could refer to it",
 )
 
-VALUE_RULES = (IP, IP_OR_EMPTY, CIDR, SOURCE_RANGE, PORTS)
+VALUE_RULES = (IP, IP_OR_EMPTY, CIDR, SOURCE_RANGE, ADDRESS_RANGE, PORTS)

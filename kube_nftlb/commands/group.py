@@ -27,6 +27,7 @@ _DEBUG: Final = "KUBE_NFTLB_DEBUG"
 _WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
+_BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -67,6 +68,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Also take options before the command."""
         words = command_first(args)
+        if words and (option := words[0].partition("=")[0]) in _BEFORE_COMMANDS:
+            ctx.fail(f"{option} has no value, or no command behind it")
         ctx.meta[_COMMAND] = words[0] if words else ""
         return super().parse_args(ctx, words)
 

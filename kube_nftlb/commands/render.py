@@ -17,6 +17,7 @@ from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.manifests import Manifests
+from kube_nftlb.commands.profiles import ENGINES, MODES, ChartProfile
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
@@ -53,10 +54,15 @@ class Rendered(NamedTuple):
         return self.view.facts_of(self.node)
 
 
-def render(manifests: Manifests, node: str | None = None, engine: DefaultEngine = "nftlb") -> Rendered:
+def render(
+    manifests: Manifests,
+    node: str | None = None,
+    profile: ChartProfile = "nftlb",
+    engine: DefaultEngine | None = None,
+) -> Rendered:
     """Return the farms of the Services and those in the manifests, for ``node``, which must be among them.
 
-    ``engine`` is the operator's default. Raises UsageError if there is no such Node.
+    ``profile`` and ``engine`` are values of the chart; None: the profile's. Raises UsageError if there is no such Node.
     """
     names = sorted(raw["metadata"]["name"] for resource, raw in manifests.objects if resource == NODES)
     if node and node not in names:
@@ -64,7 +70,8 @@ def render(manifests: Manifests, node: str | None = None, engine: DefaultEngine 
         raise errors.UsageError(
             f"no Node {node!r} in the manifests{known}; add the output of kubectl get node {node} -o yaml"
         )
-    return _farms(manifests, Profile(engine=engine))._replace(node=node or "")
+    defaults = Profile(mode=MODES[profile], engine=engine or ENGINES[profile])
+    return _farms(manifests, defaults)._replace(node=node or "")
 
 
 def _farms(manifests: Manifests, profile: Profile) -> Rendered:

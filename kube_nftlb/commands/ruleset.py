@@ -39,6 +39,10 @@ _LOOPBACK: Final = 1
 _DONE_WITHIN_S: Final = 300
 _LISTED_AT: Final = 1
 _LOOK_EVERY_S: Final = 0.05
+_NO_NFTLB: Final = (
+    "nftlb is not installed: the image has it, and a running lab in its folder of programs; with --profile kube-proxy "
+    "only farms that need it ask for it"
+)
 _TABLE: Final = re.compile(r"^table .*?^\}\n", re.MULTILINE | re.DOTALL)
 _BLOCK: Final = re.compile(r"^\t(map|set|chain) \S+ \{\n((?:\t\t.*\n)*)\t\}\n\n?", re.MULTILINE)
 
@@ -51,9 +55,15 @@ class Ruleset(NamedTuple):
 
 
 def ruleset(rendered: Rendered) -> Ruleset:
-    """Have the farms programmed. Raises UnavailableError where a program or a permission is missing."""
+    """Have the farms programmed. Raises UnavailableError where a program or a permission is missing.
+
+    nftlb is needed only if it serves one of them.
+    """
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PROGRAMS}"
-    for program, package in (("nftlb", "nftlb"), ("nft", "nftables"), ("setpriv", "util-linux")):
+    with_nftlb = any(farm.spec.engine == "nftlb" for farm in rendered.accepted)
+    if with_nftlb and shutil.which("nftlb", path=path) is None:
+        raise errors.UnavailableError(_NO_NFTLB)
+    for program, package in (("nft", "nftables"), *((("setpriv", "util-linux"),) if with_nftlb else ())):
         if shutil.which(program, path=path) is None:
             raise errors.UnavailableError(f"{program} is not installed: install Debian's package {package}")
     done = subprocess.run(
@@ -65,6 +75,7 @@ def ruleset(rendered: Rendered) -> Ruleset:
                 "slices": rendered.view.slices,
                 "policies": rendered.view.policies,
                 "facts": asdict(rendered.facts),
+                "with_nftlb": with_nftlb,
             }
         ),
         capture_output=True,
@@ -121,7 +132,7 @@ def _enter_namespaces() -> None:
         ip.link("set", index=_LOOPBACK, state="up")
 
 
-async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
+async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes] | None") -> Progress:
     async with assemble(settings) as (inputs, reconciler, *_):
         inputs.set_node(NodeFacts(**request["facts"]), {})
         inputs.set_node_ips(())
@@ -139,14 +150,16 @@ async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subproc
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
-    if nftlb.poll() is not None:
+    if nftlb is not None and nftlb.poll() is not None:
         raise errors.UsageError(f"nftlb ended with the status {nftlb.returncode}")
     return reconciler.progress
 
 
-async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes]") -> None:
+async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes] | None") -> None:
     """Wait until all is programmed, or nftlb has ended."""
-    while not (reconciler.settled and reconciler.progress.watermark >= _LISTED_AT) and nftlb.poll() is None:
+    while not (reconciler.settled and reconciler.progress.watermark >= _LISTED_AT):
+        if nftlb is not None and nftlb.poll() is not None:
+            return
         if reconciler.progress.nftlb_version == UNPATCHED:
             raise errors.UsageError(LACKS_PATCHES)
         await asyncio.sleep(_LOOK_EVERY_S)
@@ -163,14 +176,19 @@ def _run(request: JsonObject, run_dir: Path) -> Ruleset:
     command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "kube_nftlb", "nftlb-daemon"]
     log = run_dir / "nftlb.log"
     with log.open("wb") as said:
-        nftlb = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        nftlb = (
+            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            if request["with_nftlb"]
+            else None
+        )
         try:
             progress = asyncio.run(_program(request, settings, nftlb))
         except errors.UsageError as error:
             raise errors.UsageError(f"{error}: {log.read_text(errors='replace')[-500:]}") from None
         finally:
-            nftlb.send_signal(signal.SIGKILL)
-            nftlb.wait()
+            if nftlb is not None:
+                nftlb.send_signal(signal.SIGKILL)
+                nftlb.wait()
     listed = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True)
     problems = sorted(progress.problems.items())
     return Ruleset(

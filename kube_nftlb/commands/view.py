@@ -40,7 +40,8 @@ class ClusterView:
     """The objects of a cluster, as much of them as a command has asked for, and what follows from them.
 
     ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
-    ``leases`` are those of operator and agents; None if the user may not see them.
+    ``leases`` are those of operator and agents; None if the user may not see them. ``services`` are those that lack an
+    address of a pool.
     """
 
     farms: Sequence[JsonObject] = ()
@@ -49,6 +50,7 @@ class ClusterView:
     slices: Sequence[JsonObject] = ()
     policies: Sequence[JsonObject] = ()
     rivals: Sequence[JsonObject] = ()
+    services: Sequence[JsonObject] = ()
     leases: Sequence[JsonObject] | None = None
     pods: Sequence[JsonObject] | None = None
     daemon_sets: Sequence[JsonObject] | None = None
@@ -183,6 +185,13 @@ class ClusterView:
         # Node ports are on the addresses of nodes.
         ips.add("")
         return lambda raw: any(ip in ips for ip in _ips(raw))
+
+
+def lacking_address(raw: JsonObject) -> JsonObject | None:
+    """Return a Service if it lacks an address of a pool, else None."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    lacks = any((each["type"], each["status"]) == (names.ADDRESS_CONDITION, "False") for each in conditions)
+    return raw if lacks else None
 
 
 def key_of(raw: JsonObject) -> FarmKey:

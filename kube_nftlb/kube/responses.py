@@ -85,7 +85,7 @@ def why_unreachable(error: Exception) -> str:
 
 
 def _tls(error: Exception) -> str:
-    message = getattr(error, "verify_message", "") or getattr(error, "why_unreachable", "") or str(error)
+    message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
     return str(message).replace("_", " ").lower()
 
 

@@ -42,6 +42,8 @@ from kube_nftlb.metrics.agent import (
 )
 from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES, Page
 from kube_nftlb.metrics.operator import (
+    ADDRESSES,
+    ADDRESSES_WRITTEN,
     BACKENDS,
     FARM_STATUS_SECONDS,
     FARM_STATUSES_PER_SECOND,
@@ -63,11 +65,14 @@ from kube_nftlb.metrics.operator import (
     SERVICE_CHANGES_PENDING,
     SERVICE_STATUSES_WRITTEN,
     SERVICE_SYNC_SECONDS,
+    SERVICES_WITHOUT_ADDRESS,
     WATCH_RESTARTS,
 )
 from kube_nftlb.metrics.registry import PROGRAMS, SERIES, Program, Series, Values, set_states
 
 __all__ = [
+    "ADDRESSES",
+    "ADDRESSES_WRITTEN",
     "AFFINITY_CLIENTS",
     "AFFINITY_LIMIT",
     "API_REQUESTS",
@@ -119,6 +124,7 @@ __all__ = [
     "READINESS_GATE_SECONDS",
     "RELIST_REPAIRS",
     "SERIES",
+    "SERVICES_WITHOUT_ADDRESS",
     "SERVICE_CHANGES",
     "SERVICE_CHANGES_PENDING",
     "SERVICE_STATUSES_WRITTEN",

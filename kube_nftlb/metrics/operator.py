@@ -55,6 +55,25 @@ FARM_STATUSES_PER_SECOND = gauge(
 SERVICE_STATUSES_WRITTEN = counter(
     "kube_nftlb_service_statuses_written_total", "Conditions written into the status of Services.", "operator"
 )
+ADDRESSES_WRITTEN = counter(
+    "kube_nftlb_addresses_written_total",
+    "Times that addresses of NftlbAddressPools were written into the status of a Service, or why it has none.",
+    "operator",
+)
+ADDRESSES = gauge(
+    "kube_nftlb_addresses",
+    "Addresses of NftlbAddressPools that are accepted.",
+    "operator",
+    pool="the name of the pool",
+    family="ipv4, ipv6",
+    state="used (a Service has it), free (a Service can get it)",
+)
+SERVICES_WITHOUT_ADDRESS = gauge(
+    "kube_nftlb_services_without_address",
+    "Services that lack an address of an NftlbAddressPool which they ask for.",
+    "operator",
+    reason="PoolExhausted, NoPool, AddressTaken, NotAllowed",
+)
 FARMS = gauge(
     "kube_nftlb_farms",
     "NftlbFarms in the cluster.",

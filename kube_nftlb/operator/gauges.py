@@ -1,14 +1,19 @@
 """Set the operator's gauges when they are read."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from kube_nftlb import metrics
+from kube_nftlb.api.base import FAMILIES
+from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.reasons import AddressProblem
 
 
-def refresh(writer: CacheWriter, reconciler: Reconciler, *, leads: bool) -> None:
-    """Set all gauges, in a millisecond with thousands of farms.
+def refresh(writer: CacheWriter, reconciler: Reconciler, waiting: Iterable[str] = (), *, leads: bool) -> None:
+    """Set all gauges, in a millisecond with thousands of farms. ``waiting`` has a reason for each missing address.
 
     Only the leader sets them: figures of the cluster would count twice.
     """
@@ -34,3 +39,16 @@ def refresh(writer: CacheWriter, reconciler: Reconciler, *, leads: bool) -> None
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())
     metrics.FARM_STATUSES_PER_SECOND.set(reconciler.statuses.budget.per_s)
+    if cache.addresses is not None:
+        _refresh_addresses(cache.addresses, Counter(waiting))
+
+
+def _refresh_addresses(book: Book, waiting: Mapping[str, int]) -> None:
+    metrics.ADDRESSES.clear()
+    for pool in book.accepted:
+        for family in FAMILIES:
+            if pool.has(family):
+                metrics.ADDRESSES.labels(pool.name, family, "used").set(book.used(pool, family))
+                metrics.ADDRESSES.labels(pool.name, family, "free").set(max(book.free(pool, family), 0))
+    for reason in get_args(AddressProblem):
+        metrics.SERVICES_WITHOUT_ADDRESS.labels(reason).set(waiting.get(reason, 0))

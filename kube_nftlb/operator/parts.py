@@ -13,12 +13,14 @@ from typing import Any
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.operator import gauges
+from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
@@ -30,7 +32,9 @@ from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
+from kube_nftlb.operator.sync.addresses import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
+from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.status_budget import StatusBudget
@@ -42,6 +46,7 @@ COMPONENT = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
 _GATE_WRITERS = 4
+_ADDRESS_WRITERS = 8
 _SETTLE_EVERY_S = 1.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -59,6 +64,7 @@ class Parts:
             limits=settings.limits,
             clock=clock,
             silent_after_s=settings.agent_silent_s,
+            addresses=Book(without_class=settings.addresses_without_class) if settings.addresses else None,
         )
         self.writer = CacheWriter(self.cache)
         self.lister = Lister(kube, self.writer, self.mark)
@@ -83,6 +89,14 @@ class Parts:
         self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.writer.put_api_host, self.mark)
         self._pods = PodInformer(kube, self.writer, self._events, self.mark)
         self._informers = Informers(kube, self.writer, self.mark)
+        self._addresses: AddressAssigner | None = None
+        self._pool_statuses: PoolStatuses | None = None
+        self._address_informer: AddressInformer | None = None
+        if (book := self.cache.addresses) is not None and self.writer.pools is not None:
+            reconcile = self.reconciler.services.queue.add
+            self._addresses = AddressAssigner(kube, self.writer, book, self._events, clock, self.mark, reconcile)
+            self._pool_statuses = PoolStatuses(kube, book)
+            self._address_informer = AddressInformer(kube, self.writer.pools, book, self.mark)
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
@@ -96,7 +110,9 @@ class Parts:
         """Return what reads beside kopf, in every replica: a standby is as well informed as the leader."""
         followed = (partial(self._informers.run, resource) for resource in WATCHED)
         gated = [self._gated_pods.run] if self._gated_pods is not None else []
-        return [self._pods.run, *gated, *followed, self._api_addresses.run]
+        pools = self._address_informer
+        addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
+        return [self._pods.run, *gated, *addresses, *followed, self._api_addresses.run]
 
     def writers(self) -> list[Work]:
         """Return what writes, in the leader alone."""
@@ -108,6 +124,7 @@ class Parts:
             *[self.reconciler.services.work] * _SERVICE_WORKERS,
             *[self.reconciler.statuses.work] * _STATUS_WORKERS,
             *self._gate_work(),
+            *self._address_work(),
             *([self._conditions.run] if self._conditions is not None else []),
         ]
 
@@ -116,12 +133,19 @@ class Parts:
             return []
         return [keeper.look, keeper.check, keeper.withdraw, *[keeper.write] * _GATE_WRITERS]
 
+    def _address_work(self) -> list[Work]:
+        if self._addresses is None or self._pool_statuses is None:
+            return []
+        return [self._addresses.retry, self._pool_statuses.write, *[self._addresses.work] * _ADDRESS_WRITERS]
+
     async def until_listed(self) -> None:
         """Wait until everything is listed: before that, an existing farm might seem to be needed no more."""
         await self.lister.fill()
         await self._pods.listed.wait()
         if self._gated_pods is not None:
             await self._gated_pods.listed.wait()
+        if self._address_informer is not None:
+            await self._address_informer.until_listed()
         await self._informers.until_listed()
         # Before any farm is made of a Service.
         await self._api_addresses.look()
@@ -137,7 +161,8 @@ class Parts:
         """Queue what a change has made out of date."""
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self.active.is_set():
-            self.reconciler.mark(affected)
+            held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()
+            self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
@@ -146,7 +171,8 @@ class Parts:
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the cluster, if this replica writes."""
-        gauges.refresh(self.writer, self.reconciler, leads=self.active.is_set())
+        waiting = self._addresses.waiting if self._addresses is not None else ()
+        gauges.refresh(self.writer, self.reconciler, waiting, leads=self.active.is_set())
 
     async def _settle_nodes(self) -> None:
         while True:

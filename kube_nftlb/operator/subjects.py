@@ -9,12 +9,17 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.model.gated_pods import EVENT_PART
 from kube_nftlb.operator.model.pods import PodKey
 
+ADDRESS_PART = "#addresses"
+"""Stands for the addresses of a Service where a farm would be named: no farm has such a name."""
+
 
 def exists(cache: Cache, part: Part) -> bool:
     """Return True if the operator knows an object, and the farm that is meant of a Service if one is."""
     subject, farm = part
     known = _uid(cache, subject) == subject.uid
-    return known and (farm in ("", EVENT_PART) or cache.farms.get(FarmKey(subject.namespace, farm)) is not None)
+    return known and (
+        farm in ("", EVENT_PART, ADDRESS_PART) or cache.farms.get(FarmKey(subject.namespace, farm)) is not None
+    )
 
 
 def _uid(cache: Cache, subject: Subject) -> str | None:

@@ -1,6 +1,6 @@
 """Go: a toolchain that is new enough, and builds with it that count their packages."""
 
-from lab.go.compile import BUILD, BUILD_TESTS, build
+from lab.go.compile import BUILD, BUILD_TESTS, build, download
 from lab.go.toolchain import find
 
-__all__ = ["BUILD", "BUILD_TESTS", "build", "find"]
+__all__ = ["BUILD", "BUILD_TESTS", "build", "download", "find"]

@@ -1,5 +1,6 @@
 """Build programs with Go, and count the packages while they are compiled."""
 
+import json
 import os
 import re
 import signal
@@ -44,6 +45,13 @@ def build(
     listed = _run([str(go), "list", "-deps", *test, *common, "-f", stale, *packages], source, environment, modules)
     compiled = _Compiled(count, total=len(listed.splitlines()))
     _run([str(go), *how, "-v", *common, "-o", str(target), *packages], source, environment, compiled)
+
+
+def download(go: Path, source: Path, module: str, cache: Path, count: Count) -> Path:
+    """Return the folder with a module that the go.mod in ``source`` requires and its go.sum pins. Raises LabError."""
+    command = [str(go), "mod", "download", "-json", module]
+    found = json.loads(_run(command, source, _environment(cache), _Modules(count)))
+    return Path(found["Dir"])
 
 
 class _Modules:

@@ -8,6 +8,8 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from lab.addresses import NodePlan
 
+_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+"""As every kubelet writes it: flannel panics over a Node without annotations."""
 MADE_UNREADY = "MadeUnready"
 _CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
 _GATES_CLOSED = "ReadinessGatesNotReady"
@@ -23,7 +25,7 @@ def node(plan: NodePlan) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": plan.name, "labels": labels},
+        "metadata": {"name": plan.name, "labels": labels, "annotations": _ANNOTATIONS},
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
     }
 

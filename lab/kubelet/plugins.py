@@ -1,6 +1,7 @@
-"""A pod's network by a CNI plugin of Debian, instead of the lab's own bridge.
+"""A pod's network by a CNI plugin of Debian, instead of the lab's own bridge, and flannel between the nodes.
 
-The environment variable KUBE_NFTLB_LAB_NETWORK of the process that starts the lab names the plugin.
+The environment variable KUBE_NFTLB_LAB_NETWORK of the process that starts the lab names the network. Flannel's own CNI
+plugin only calls ``bridge``, with flannel's MTU; so does the lab.
 """
 
 import json
@@ -13,23 +14,33 @@ from typing import Any
 from kube_nftlb import errors
 from lab import network
 from lab.addresses import NodePlan
+from lab.flannel import config as flannel
 
 VARIABLE = "KUBE_NFTLB_LAB_NETWORK"
-PLUGINS = ("bridge", "ptp")
-"""A bridge on each node as the lab's own, and a routed link for each pod."""
+NETWORKS = ("bridge", "ptp", *flannel.BACKENDS)
+"""A bridge on each node as the lab's own, a routed link for each pod, and flannel with each of two backends."""
 _TIMEOUT_S = 30
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the plugin, or None for the lab's own bridge. Raises LabError for one that the lab does not have."""
+    """Return the network, or None for the lab's own bridge. Raises LabError for one that the lab does not have."""
     name = environment.get(VARIABLE)
-    if name and name not in PLUGINS:
-        raise errors.LabError(f"{VARIABLE} must be one of {', '.join(PLUGINS)}, not {name!r}")
+    if name and name not in NETWORKS:
+        raise errors.LabError(f"{VARIABLE} must be one of {', '.join(NETWORKS)}, not {name!r}")
     return name or None
 
 
-def config(plugin: str, node: NodePlan, host: int) -> dict[str, Any]:
-    """Return the CNI configuration that gives a pod its addresses on the node."""
+def backend(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the backend of flannel, or None if the lab connects the nodes. Raises LabError as ``chosen``."""
+    return flannel.BACKENDS.get(chosen(environment) or "")
+
+
+def config(name: str, node: NodePlan, host: int, mtu: int | None = None) -> dict[str, Any]:
+    """Return the CNI configuration that gives a pod its addresses on the node, by the name of the network.
+
+    ``mtu`` is that of the pod in bytes; None leaves it to the plugin.
+    """
+    plugin = "bridge" if name in flannel.BACKENDS else name
     own = [str(interface) for interface in node.pod_interfaces(host)]
     gateways = [str(interface.ip) for interface in node.gateway]
     addresses = [{"address": each, "gateway": gateway} for each, gateway in zip(own, gateways, strict=True)]
@@ -38,6 +49,8 @@ def config(plugin: str, node: NodePlan, host: int) -> dict[str, Any]:
     made["ipam"] = {"type": "static", "addresses": addresses, "routes": routes}
     if plugin == "bridge":
         made |= {"bridge": network.POD_BRIDGE, "isGateway": True, "hairpinMode": True}
+    if mtu is not None:
+        made["mtu"] = mtu
     return made
 
 

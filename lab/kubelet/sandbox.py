@@ -10,6 +10,7 @@ from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import namespaces, network, programs
 from lab.addresses import NodePlan
+from lab.flannel import config as flannel
 from lab.kubelet import plugins
 from lab.state import LabFiles
 
@@ -46,8 +47,10 @@ class Sandbox:
             return
         host, own, gateway = self.host, self.node.pod_interfaces(self.host), self.node.gateway
         namespaces.create_network(self._netns)
-        if plugin := plugins.chosen():
-            made = plugins.config(plugin, self.node, host)
+        if name := plugins.chosen():
+            subnets = self.files.flannel_subnets(self.node.name)
+            mtu = flannel.mtu(subnets.read_text()) if plugins.backend() else None
+            made = plugins.config(name, self.node, host, mtu)
             in_namespace(self._netns, network.prepare_end)
             in_namespace(node_netns, lambda: plugins.add(programs.network_plugins(), made, self._netns))
             return

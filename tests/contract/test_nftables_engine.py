@@ -173,6 +173,35 @@ async def test_a_fixed_session_wins(node: Node) -> None:
     assert reached(VIPS[0], 5, source="127.0.1.9") == {ENDPOINTS[2]: 5}
 
 
+@pytest.mark.parametrize("sticky", [{}, {"persistence": "srcip", "persistTTL": 60}])
+async def test_clients_of_the_node_reach_all_endpoints_with_the_policy_local(
+    node: Node, sticky: dict[str, Any]
+) -> None:
+    backends = [raw_backend("here", ENDPOINTS[0], node="here"), raw_backend("there", ENDPOINTS[1], node="there")]
+    addresses = [{"type": "LoadBalancer", "ip": VIPS[0], "ports": "80"}]
+    local = {"trafficPolicy": "Local", "mode": "dnat", "masquerade": "AsNeeded"}
+    await node.put("web", spec(VIPS[0], addresses=addresses, **local, **sticky) | {"backends": backends})
+    clients = [f"127.0.1.{number}" for number in range(1, 13)]
+    first = {client: ask(VIPS[0], source=client) for client in clients}
+    assert set(first.values()) == set(ENDPOINTS[:2])
+    if sticky:
+        assert {client: ask(VIPS[0], source=client) for client in clients} == first
+    await node.put("web", spec(VIPS[0], addresses=addresses, **local, **sticky) | {"backends": backends[1:]})
+    assert reached(VIPS[0], 4) == {ENDPOINTS[1]: 4}, "without a local endpoint only others drop connections"
+
+
+async def test_no_map_of_verdicts_is_looked_up_behind_a_chain_that_elements_lead_to(node: Node) -> None:
+    addresses = [{"type": "LoadBalancer", "ip": VIPS[0], "ports": "80"}]
+    backends = [raw_backend("here", ENDPOINTS[0], node="here"), raw_backend("there", ENDPOINTS[1], node="there")]
+    sticky = {"persistence": "srcip", "trafficPolicy": "Local"}
+    await node.put("web", spec(VIPS[0], addresses=addresses, **sticky) | {"backends": backends})
+    elements = (line for line in listed().splitlines() if " vmap " not in line)
+    led_to = {each for line in elements for each in re.findall(r" : (?:goto|jump) (\S+?),? ?(?:}|$)", line)}
+    assert {each.partition("-")[0] for each in led_to} >= {"by", "known", "pick", "remember"}
+    looking_up = {name for name in led_to if " vmap " in listed(f"chain inet {TABLE} {name}")}
+    assert not looking_up
+
+
 async def test_chains_and_rules_do_not_grow_with_services(node: Node) -> None:
     counts = {}
     for number in range(600):

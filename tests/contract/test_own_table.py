@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from kube_nftlb.agent.sync.earlier_rules import restricted
 from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port
 from kube_nftlb.agent.table.layout import (
     ANSWERED_HERE,
@@ -15,8 +16,11 @@ from kube_nftlb.agent.table.layout import (
     LISTENERS,
     NO_ENDPOINTS,
     NOT_FROM_NODE,
+    POLICY,
+    SOURCE_RANGES,
     SOURCES,
     TABLE,
+    listener,
     refused,
 )
 from kube_nftlb.agent.table.policies import Policies, rules_owner
@@ -26,7 +30,7 @@ from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import TableVerifier
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.names import node_farm_name
 from kube_nftlb.netfilter.libnftables import Nft
@@ -64,6 +68,18 @@ async def node(private_network: None) -> AsyncIterator[Node]:  # noqa: ARG001 - 
 
 def refusing(*ips: str) -> Contents:
     return refused(Listener(ip, "TCP", 80) for ip in ips)
+
+
+async def test_the_kernel_tells_which_listeners_have_rules_about_clients(node: Node) -> None:
+    limited = [
+        Listener("10.96.0.1", "TCP", 80),
+        Listener("fd00::1", "UDP", 53),
+        Listener("10.96.0.2", "All", ALL_PORTS),
+    ]
+    maps = [SOURCE_RANGES, POLICY, SOURCE_RANGES]
+    elements = [listener(map_, each, "drop") for map_, each in zip(maps, limited, strict=True)]
+    await node.give({"web": Contents(frozenset(elements)), "other": refusing("10.96.0.3")})
+    assert restricted(await node.reader.contents(TABLE, lambda _: True)) == set(limited)
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:

@@ -1,12 +1,14 @@
 """``kube-nftlb render -o nft`` shows what the real nftlb makes, and changes nothing where it is called."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
@@ -61,8 +63,23 @@ def test_without_the_permission_there_is_one_sentence() -> None:
 def test_without_nftlb_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("kube_nftlb.commands.ruleset._SYSTEM_PROGRAMS", "")
-    with pytest.raises(Exception, match="nftlb is not installed"):
+    with pytest.raises(errors.UnavailableError, match="nftlb is not installed"):
+        ruleset(render(complete(parse(SHOP, "file"))))
+    with pytest.raises(errors.UnavailableError, match="nft is not installed"):
         ruleset(Rendered(ClusterView(), (), (), ()))
+
+
+@pytest.mark.usefixtures("private_network")
+def test_farms_of_the_engine_nftables_need_no_nftlb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
+    assert nft is not None
+    (tmp_path / "nft").symlink_to(nft)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("kube_nftlb.commands.ruleset._SYSTEM_PROGRAMS", "")
+    made = ruleset(render(complete(parse(SHOP, "file")), profile="kube-proxy"))
+    assert made.problems == ()
+    assert "10.244.1.2 . 8080" in made.text
+    assert "table ip nftlb" not in made.text
 
 
 def listed() -> str:

@@ -1,5 +1,6 @@
 """A table that is made anew is never half there: clients are served by the old one or the new one, or wait."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.engine.base import FarmChanges
 from kube_nftlb.agent.engine.nftables import skeleton
 from kube_nftlb.agent.engine.nftables.layout import TABLE
@@ -20,6 +22,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT
 from kube_nftlb.api.base import Family
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.readback import RulesetReader
 from tests.builders import farm
 from tests.contract import connecting as connecting_program
@@ -115,6 +118,8 @@ def another_table() -> None:
 @pytest.mark.parametrize("tables", [("kube-nftlb", "another", TABLE), (TABLE, "another", "kube-nftlb")])
 async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node: Node, tables: tuple[str, ...]) -> None:
     another_table()
+    keeping = NftSocket.open()
+    await keep_nat.create(keeping)
     # As the loop does: the agent table first, with clients waiting, then the engine's, then nobody waits any more.
     with connecting(VIPS[0]) as outcomes:
         # As flush ruleset does; the kernel unhooks the chains of one table after the other.
@@ -128,6 +133,29 @@ async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node:
     assert outcomes.counts["served"] > 0
     assert await node.engine.drift() is None
     assert ask("10.96.0.200") == "refused"
+    keeping.close()
+
+
+@pytest.mark.usefixtures("node")
+async def test_established_connections_outlive_flush_ruleset_while_the_agent_runs() -> None:
+    keeping = asyncio.create_task(keep_nat.run())
+    with socket.create_server((ENDPOINTS[0], 9090)) as server:
+        async with asyncio.timeout(5):
+            while keep_nat.TABLE not in listed("tables"):
+                await asyncio.sleep(0.01)
+        nft("add table inet before; add chain inet before to { type nat hook output priority -110; }")
+        nft(f"add rule inet before to ip daddr 10.96.0.99 tcp dport 80 dnat ip to {ENDPOINTS[0]}:9090")
+        with socket.create_connection(("10.96.0.99", 80), timeout=5) as client, server.accept()[0] as accepted:
+            nft("flush ruleset")
+            accepted.settimeout(5)
+            client.sendall(b"asked")
+            assert accepted.recv(100) == b"asked"
+            accepted.sendall(b"answered")
+            assert client.recv(100) == b"answered"
+    assert keep_nat.TABLE in listed("tables")
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    assert keep_nat.TABLE not in listed("tables")
 
 
 async def test_a_table_is_written_in_one_transaction(node: Node) -> None:

@@ -50,8 +50,8 @@ def files(request: pytest.FixtureRequest) -> list[Path]:
 @pytest.fixture(scope="module")
 def cluster(files: list[Path]) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
-        if EXAMPLES / "readiness-gate.yaml" in files:
-            settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on"}}
+        if {EXAMPLES / "readiness-gate.yaml", EXAMPLES / "addresses.yaml"} & set(files):
+            settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_ADDRESSES": "on"}}
             cluster = stack.enter_context(running("examples", nodes=2, zones=["a", "b"], settings=settings))
         else:
             cluster = stack.enter_context(contextlib.closing(Cluster(labs.shared("functional", **LAB))))
@@ -116,6 +116,17 @@ def test_every_farm_of_an_example_is_programmed(cluster: Cluster, files: list[Pa
 @pytest.mark.long
 def test_example_clusterip(cluster: Cluster, where: str) -> None:
     reaches(cluster, where, "clusterip", cluster.vip("clusterip", "default"))
+
+
+@pytest.mark.long
+def test_example_addresses(cluster: Cluster) -> None:
+    def given() -> list[str]:
+        status = cluster.get("service", "addresses")["status"]["loadBalancer"]
+        return [each["ip"] for each in status.get("ingress", [])]
+
+    eventually(lambda: given() == ["198.51.100.11", "2001:db8:100::"], "the Service has an address of each family")
+    for ip in given():
+        reaches(cluster, POD, "addresses", ip)
 
 
 @pytest.mark.long

@@ -16,6 +16,8 @@ KINDS = (
     reasons.GateReason,
     reasons.NodeReason,
     reasons.FailureReason,
+    reasons.AddressReason,
+    reasons.PoolReason,
     reasons.OperatorEvent,
     reasons.AgentEvent,
 )

@@ -4,9 +4,13 @@ import copy
 from collections.abc import Callable
 
 from kube_nftlb import errors
-from kube_nftlb.agent.table.layout import TABLE
+from kube_nftlb.agent.engine.nftables.layout import listener_key
+from kube_nftlb.agent.table.layout import TABLE, of_listener
+from kube_nftlb.netfilter.netlink import attribute
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.contents import RuleContents, SetContents, TableContents
+from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
+from kube_nftlb.netfilter.transaction import Element
 
 
 class FakeNft:
@@ -94,7 +98,7 @@ class FakeTableReader:
         if nft is None:
             return TableContents()
         return TableContents(
-            {name: SetContents(b"", frozenset(key.encode() for key in each)) for name, each in nft.sets.items()},
+            {name: SetContents(b"", frozenset(_element(name, key) for key in each)) for name, each in nft.sets.items()},
             dict.fromkeys(nft.chains, b""),
             {
                 name: tuple(RuleContents((rule.encode(),), {}) for rule in rules)
@@ -102,6 +106,12 @@ class FakeTableReader:
                 if rules
             },
         )
+
+
+def _element(set_: str, key: str) -> bytes:
+    """Return an element as the kernel tells it, if it is one for a listener."""
+    listener = of_listener(Element(set_, key))
+    return attribute(ELEMENT_KEY, attribute(VALUE, listener_key(listener))) if listener is not None else key.encode()
 
 
 def _keys(elements: str) -> list[str]:

@@ -25,6 +25,7 @@ _PATHS = {
     "event": ("api/v1", "events"),
     "farm": (_NFTLB, "nftlbfarms"),
     "farmpolicy": (_NFTLB, "nftlbpolicies"),
+    "nftlbaddresspool": (_NFTLB, "nftlbaddresspools"),
     "nftlbfarm": (_NFTLB, "nftlbfarms"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "namespace": ("api/v1", "namespaces"),
@@ -39,7 +40,16 @@ _PATHS = {
     "servicecidr": ("apis/networking.k8s.io/v1", "servicecidrs"),
     "statefulset": ("apis/apps/v1", "statefulsets"),
 }
-_CLUSTER_SCOPED = {"clusterrole", "clusterrolebinding", "crd", "namespace", "nftlbnode", "node", "servicecidr"}
+_CLUSTER_SCOPED = {
+    "clusterrole",
+    "clusterrolebinding",
+    "crd",
+    "namespace",
+    "nftlbaddresspool",
+    "nftlbnode",
+    "node",
+    "servicecidr",
+}
 
 
 def path(kind: str, name: str | None, namespace: str) -> str:

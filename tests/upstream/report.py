@@ -105,6 +105,8 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
         return "not run"
     numbers = [sum(each.outcome == outcome for each in outcomes) for outcome in (PASSED, FAILED, SKIPPED)]
     words = [f"{number} {word}" for number, word in zip(numbers, (PASSED, FAILED, SKIPPED), strict=True) if number]
+    if again := sum(each.outcome == PASSED and each.tries > 1 for each in outcomes):
+        words[0] += f" ({again} at the second try)"
     return ", ".join(words)
 
 

@@ -13,6 +13,7 @@ from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.apply import Applier, Outcome
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
+from kube_nftlb.agent.sync.earlier_rules import EarlierRules
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.plan import Expected, Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
@@ -21,6 +22,7 @@ from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.netfilter.nftables.reading import ContentsReader
 
 _log = structlog.get_logger()
 
@@ -39,7 +41,14 @@ class Programmer:
     """Plans what becomes of farms, and has it applied to the engines and the agent table."""
 
     def __init__(
-        self, inputs: Inputs, engines: Engines, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
+        self,
+        inputs: Inputs,
+        engines: Engines,
+        table: AgentTable,
+        reader: ContentsReader,
+        links: PodLinks,
+        clock: Clock,
+        timing: Timing,
     ) -> None:
         self._inputs = inputs
         self._index = inputs.index
@@ -51,6 +60,7 @@ class Programmer:
         self._changes = Changes(inputs.policies)
         self.applier = Applier(engines, table, inputs.connections)
         self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
+        self._earlier = EarlierRules(reader)
         self.links_read_at = float("-inf")
         self.expected: dict[str, Expected] = {}
         """What was planned for farms that are not verified yet, by name on the node."""
@@ -75,6 +85,7 @@ class Programmer:
                 self._plan_again(refused)
                 self._forget_withdrawn(planned, outcome.refused)
                 self.expected |= {name: planned[name].expected for name in map(_name, keys)}
+                await self._table.update({layout.EARLIER: self._earlier.contents(self._engines)})
                 return ProgramResult(outcome.refused, outcome.incomplete)
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
 
@@ -137,7 +148,9 @@ class Programmer:
 
         Return True if a farm is missing that was verified.
         """
+        await self._earlier.read()
         lost = await self._engines.load()
+        self._earlier.adopt(self._engines, self._index.owner)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engines.programmed if self._index.key(name) is None]
@@ -147,7 +160,11 @@ class Programmer:
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
         keys = self._known()
         self._index.measure(keys)
-        others = {layout.ENVIRONMENT: self._inputs.environment, **self._inputs.policies.sets()}
+        others = {
+            layout.ENVIRONMENT: self._inputs.environment,
+            layout.EARLIER: self._earlier.contents(self._engines),
+            **self._inputs.policies.sets(),
+        }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
         _log.info("adopted farms", farms=len(self._engines.programmed), removed=len(orphans))
         return lost

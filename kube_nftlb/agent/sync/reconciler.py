@@ -51,7 +51,7 @@ class Reconciler:
         self._clock = clock
         self._timing = timing
         self._reporter = Reporter(inputs, clock, on_progress)
-        self._programmer = Programmer(inputs, engines, table, links, clock, timing)
+        self._programmer = Programmer(inputs, engines, table, reader, links, clock, timing)
         self._repair = Repair(inputs, self._programmer, engines, table, reader, watch, clock, timing)
         self._verification = Verification(inputs, self._programmer, self._repair, engines, clock, timing)
         self._adopted = False

@@ -81,6 +81,8 @@ MARKED = "marked"
 
 ENVIRONMENT = "environment"
 """The owner of the sets about the node and the cluster; no farm's name on a node is a single word."""
+EARLIER = "earlier:rules"
+"""The owner of what refuses clients of farms of which only nftlb knows, while it is away."""
 
 
 def table_family(ip: str) -> str:

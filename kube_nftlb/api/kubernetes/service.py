@@ -40,6 +40,10 @@ class ServiceSpec(ForeignModel):
     external_ips: Annotated[OptionalList[str], Field(alias="externalIPs")] = ()
     internal_traffic_policy: str | None = None
     external_traffic_policy: str | None = None
+    load_balancer_class: str | None = None
+    load_balancer_ip: Annotated[str | None, Field(alias="loadBalancerIP")] = None
+    ip_families: OptionalList[str] = ()
+    ip_family_policy: str | None = None
     load_balancer_source_ranges: OptionalList[str] = ()
     health_check_node_port: int | None = None
     session_affinity: str = "None"
@@ -50,6 +54,7 @@ class LoadBalancerIngress(ForeignModel):
     """status.loadBalancer.ingress[]."""
 
     ip: str = ""
+    hostname: str = ""
     ip_mode: str | None = None
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import BaseModel
 
 from kube_nftlb import names
+from kube_nftlb.api.address_pool import AddressPoolSpec, AddressPoolStatus
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key, nftlb_field
 from kube_nftlb.api.farm import FarmSpec, FarmStatus, Override
@@ -17,7 +18,7 @@ from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicySpec, PolicyStatus
 from kube_nftlb.api.schema.structural import structural
 
-Object = Literal["farm", "policy", "node"]
+Object = Literal["farm", "policy", "node", "pool"]
 
 _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
     ("farm", "spec", FarmSpec, "The desired state of an NftlbFarm."),
@@ -25,12 +26,15 @@ _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
     ("policy", "spec", PolicySpec, "The desired state of an NftlbPolicy."),
     ("policy", "status", PolicyStatus, "The observed state of an NftlbPolicy, written by the operator."),
     ("node", "status", NodeStatus, "The observed state of a node, written by its agent."),
+    ("pool", "spec", AddressPoolSpec, "The desired state of an NftlbAddressPool."),
+    ("pool", "status", AddressPoolStatus, "The observed state of an NftlbAddressPool, written by the operator."),
 )
 
 _ALIASES: Final[dict[str, Object]] = {
     **dict.fromkeys(("nftlbfarm", "nftlbfarms", "farm", "farms"), "farm"),
     **dict.fromkeys(("nftlbpolicy", "nftlbpolicies", "policy", "farmpolicy"), "policy"),
     **dict.fromkeys(("nftlbnode", "nftlbnodes", "node", "farmnode"), "node"),
+    **dict.fromkeys(("nftlbaddresspool", "nftlbaddresspools", "addresspool", "pool", "pools", "farmpool"), "pool"),
 }
 """The names of our kinds in ``kubectl``, and likely guesses. ``policies`` is a field of a farm."""
 

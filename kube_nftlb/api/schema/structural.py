@@ -45,7 +45,16 @@ def _simplify_entry(key: str, value: Any, definitions: JsonObject) -> Any:
     if key == "properties":
         return {name: _simplify(schema, definitions) for name, schema in value.items()}
     if key == "enum":
-        return value
+        # A list that occurs twice would be written as a reference in YAML.
+        return list(value)
     if key == "default":
-        return {name: each for name, each in value.items() if each is not None} if isinstance(value, dict) else value
+        return _without_null(value)
     return _simplify(value, definitions)
+
+
+def _without_null(default: Any) -> Any:
+    if isinstance(default, list):
+        return list(default)
+    if not isinstance(default, dict):
+        return default
+    return {name: _without_null(each) for name, each in default.items() if each is not None}

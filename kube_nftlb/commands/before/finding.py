@@ -6,8 +6,6 @@ from typing import Literal, NamedTuple
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
-ChartProfile = Literal["kube-proxy", "nftlb"]
-"""The value ``profile`` of the chart."""
 Severity = Literal["blocks", "differs", "note"]
 """``blocks``: connections would fail. ``differs``: something behaves in another way, or needs a setting."""
 

@@ -1,23 +1,22 @@
 """All that was found in a cluster, the worst first. Pure: no I/O."""
 
 from collections.abc import Iterator
-from typing import Final
 
-from kube_nftlb.commands.before.finding import ChartProfile, Finding, Survey
+from kube_nftlb.commands.before.finding import Finding, Survey
 from kube_nftlb.commands.before.of_cluster import of_network_policies, of_programs, of_versions
 from kube_nftlb.commands.before.of_proxy import of_proxy
 from kube_nftlb.commands.before.of_services import of_services
 from kube_nftlb.commands.before.proxy_config import parse
+from kube_nftlb.commands.profiles import ENGINES, ChartProfile
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.settings import DefaultEngine
 
-_ENGINES: Final[dict[ChartProfile, DefaultEngine]] = {"kube-proxy": "auto", "nftlb": "nftlb"}
 _ORDER = ("blocks", "differs", "note")
 
 
 def judge(seen: Survey, profile: ChartProfile = "nftlb", engine: DefaultEngine | None = None) -> list[Finding]:
     """Return the findings. ``profile`` and ``engine`` are values of the installation to come; None: the profile's."""
-    findings = _findings(seen, profile, engine or _ENGINES[profile])
+    findings = _findings(seen, profile, engine or ENGINES[profile])
     return sorted(findings, key=lambda each: _ORDER.index(each.severity))
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.commands.before.finding import ChartProfile
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import duration
+from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.settings import DefaultEngine
 
 _T = TypeVar("_T")

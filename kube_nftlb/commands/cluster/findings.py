@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from kube_nftlb import names
 from kube_nftlb.commands.cluster.queries import COMPONENT
 from kube_nftlb.commands.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
 from kube_nftlb.prose import some_of
-from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason
+from kube_nftlb.reasons import AddressProblem, ConditionReason, FailureReason, KubeProxyReason
 
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
@@ -53,6 +54,14 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
 }
 """What to do, for every reason for which a farm can be unhealthy; docs/conditions.md says more."""
 
+ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
+    "PoolExhausted": "add ranges to the NftlbAddressPool, or another pool, or delete a Service",
+    "NoPool": "create an NftlbAddressPool that selects the Service; see `kubectl get nftlbaddresspools`",
+    "AddressTaken": "ask for another address, or for none",
+    "NotAllowed": "change what the message names, or ask the cluster's administrator",
+}
+"""What to do about a Service that lacks an address."""
+
 
 class Finding(NamedTuple):
     """Something that is wrong with an object, and what to do about it."""
@@ -81,6 +90,17 @@ def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> l
     """Return what is wrong with these farms, one finding for each unhealthy one."""
     findings = (of_farm(raw, view.failures.get(key_of(raw), ()), now) for raw in farms)
     return sorted((each for each in findings if each is not None), key=lambda each: (each.namespace, each.name))
+
+
+def of_services(services: Iterable[JsonObject]) -> list[Finding]:
+    """Return why these Services lack addresses of pools."""
+    findings = []
+    for raw in services:
+        if (found := condition(raw, names.ADDRESS_CONDITION)) is not None:
+            todo = ADDRESS_ADVICE.get(found["reason"], "see the NftlbAddressPools")
+            where = raw["metadata"]["namespace"], _name(raw)
+            findings.append(Finding("service", *where, found["reason"], found["message"], todo, since(found)))
+    return sorted(findings, key=lambda each: (each.namespace, each.name))
 
 
 def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] | None) -> set[str]:

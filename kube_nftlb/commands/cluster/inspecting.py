@@ -101,7 +101,7 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
 
 
 async def why(target: Target, name: str | None, output: Format) -> bool:
-    """Print what is wrong with one farm, those of one Service, or all. Return True if anything is.
+    """Print what is wrong with one farm, one Service, or all. Return True if anything is.
 
     Raises UsageError if there is no such farm.
     """
@@ -114,7 +114,9 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     if name is not None and not farms:
         raise errors.UsageError(f"no farm {name!r} in the namespace {namespace}, and no Service of that name has farms")
     now = datetime.now(UTC)
-    found = findings.of_farms(view, farms, now)
+    plain = name.rpartition("/")[2] if name is not None else None
+    lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
+    found = [*findings.of_services(lacking), *findings.of_farms(view, farms, now)]
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:

@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any, Final
 
-from kube_nftlb.commands.before.finding import ChartProfile, Survey, names_of, text
+from kube_nftlb.commands.before.finding import Survey, names_of, text
 from kube_nftlb.commands.before.judge import is_safe, judge
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed
+from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NETWORK_POLICIES, NODES, SERVICES
 from kube_nftlb.settings import DefaultEngine

@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.commands.view import ClusterView, lacking_address
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
-from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+from kube_nftlb.kube.resources import (
+    DAEMON_SETS,
+    FARMS,
+    LEASES,
+    NFTLB_NODES,
+    NODES,
+    PODS,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
 
 _USER_AGENT = "kubectl-nftlb"
 OPERATOR_LEASE = "kube-nftlb-operator"
@@ -44,11 +54,13 @@ def namespace_of(target: Target) -> str:
 
 
 async def farms_and_reports(kube: Kube, namespace: str | None) -> ClusterView:
-    """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
-    farms, reports = await asyncio.gather(
-        kube.list(FARMS, namespace, not_older_than="0"), list_if_allowed(kube, NFTLB_NODES)
+    """Return the farms of one namespace, or of all; nodes' reports and Services without address if the user may."""
+    farms, reports, services = await asyncio.gather(
+        kube.list(FARMS, namespace, not_older_than="0"),
+        list_if_allowed(kube, NFTLB_NODES),
+        list_if_allowed(kube, SERVICES, namespace, transform=lacking_address),
     )
-    return ClusterView(farms.items, reports=reports or ())
+    return ClusterView(farms.items, reports=reports or (), services=services or ())
 
 
 async def overview(kube: Kube, namespace: str | None) -> ClusterView:
@@ -77,15 +89,16 @@ async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str 
 async def list_if_allowed(
     kube: Kube,
     resource: Resource,
+    namespace: str | None = None,
     *,
     label_selector: str | None = None,
     field_selector: str | None = None,
     transform: Transform = lambda item: item,
 ) -> list[JsonObject] | None:
-    """List objects of all namespaces, or return None if the user may not: they are not needed."""
+    """List objects of one namespace, or of all, or return None if the user may not: they are not needed."""
     try:
         listing = await kube.list(
-            resource, label_selector=label_selector, field_selector=field_selector, transform=transform
+            resource, namespace, label_selector=label_selector, field_selector=field_selector, transform=transform
         )
     except errors.KubeError as error:
         if error.status != _FORBIDDEN:

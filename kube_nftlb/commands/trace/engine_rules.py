@@ -79,7 +79,7 @@ class NftablesReader:
         if event.kind != "rule" or not event.rule:
             return
         first = event.chain in ("prerouting", "output")
-        chooses = first or event.chain.startswith(nftables_layout.BY_CLIENT)
+        chooses = first or event.chain in (nftables_layout.INSIDE, nftables_layout.OUTSIDE)
         if chooses and (event.verdict in ("goto", "jump", "drop")):
             self._result.serve(self._farm, "nftables")
             self._result.engine = "nftables"

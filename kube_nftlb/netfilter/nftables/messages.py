@@ -52,10 +52,11 @@ class Message(NamedTuple):
 
 
 class Hook(NamedTuple):
-    """The hook of a base chain: its number (linux/netfilter.h), and the priority there."""
+    """The hook of a base chain: its number (linux/netfilter.h), the priority there, and the chain's type."""
 
     number: int
     priority: int
+    type: str = "filter"
 
 
 def new_table(table: str) -> Message:
@@ -69,10 +70,10 @@ def new_owned_table(table: str) -> Message:
 
 
 def new_base_chain(table: str, name: str, hook: Hook, rules: Iterable[bytes]) -> Iterator[Message]:
-    """Yield what adds a chain of the type filter that lets packets pass, at a hook."""
+    """Yield what adds a chain that lets packets pass, at a hook."""
     numbers = ((_HOOK_NUMBER, hook.number), (_HOOK_PRIORITY, hook.priority))
     at = b"".join(attribute(kind, struct.pack(">i", number)) for kind, number in numbers)
-    hooked = attribute(_CHAIN_HOOK, at, nested=True) + text(_CHAIN_TYPE, "filter")
+    hooked = attribute(_CHAIN_HOOK, at, nested=True) + text(_CHAIN_TYPE, hook.type)
     yield Message(_NEW_CHAIN, _CREATE, chain_names(table, name) + hooked)
     yield from _rules(table, name, rules)
 

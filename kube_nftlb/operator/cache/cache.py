@@ -14,6 +14,7 @@ from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.debounced_nodes import DebouncedNodes
 from kube_nftlb.operator.cache.farm_index import FarmIndex
@@ -77,11 +78,12 @@ class Cache:
         limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
         clock: Callable[[], float] = lambda: 0.0,
         silent_after_s: float = 180.0,
+        addresses: Book | None = None,
     ) -> None:
         """``reserved`` has what settings say of the cluster. Agents are silent after ``silent_after_s`` seconds.
 
         ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds; by default no time
-        passes, so that no node settles.
+        passes, so that no node settles. ``addresses`` is None unless Services get theirs from pools.
         """
         self.services: VersionedMap[ServiceKey, Service] = VersionedMap(
             lambda service: int(service.metadata.resource_version)
@@ -106,6 +108,7 @@ class Cache:
         self.budgets = Budgets(limits)
         self.progress = Progress()
         self.service_index = ServiceIndex()
+        self.addresses = addresses
         self.farm_index = FarmIndex()
         self.pods_in: Multimap[str, PodKey] = Multimap()
         """The Pods of each namespace."""

@@ -33,6 +33,7 @@ from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
+from kube_nftlb.operator.cache.pool_changes import PoolChanges
 from kube_nftlb.operator.cache.reserved import ranges_of
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
@@ -89,6 +90,8 @@ class CacheWriter:
         self.cache = cache
         self.changes = PendingChanges()
         """Changes of Services that no farm has yet."""
+        self.pools = PoolChanges(cache, cache.addresses) if cache.addresses is not None else None
+        """None unless Services get addresses from pools."""
         self._services = services = ServiceChanges(cache)
         self._farms = farms = FarmChanges(cache)
         self._nodes = nodes = NodeChanges(cache)
@@ -187,7 +190,7 @@ class CacheWriter:
                 for key, value in (metadata.get("annotations") or {}).items()
                 if key.startswith(names.ANNOTATION_PREFIX)
             },
-            "labels": {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in (metadata.get("labels") or {}) else {},
+            "labels": self._labels(metadata.get("labels") or {}),
             "ownerReferences": (),
         }
         status = {
@@ -195,12 +198,18 @@ class CacheWriter:
             "conditions": [
                 each
                 for each in (raw.get("status") or {}).get("conditions") or ()
-                if each.get("type") == names.SERVICE_CONDITION
+                if each.get("type") in (names.SERVICE_CONDITION, names.ADDRESS_CONDITION)
             ],
         }
         spec = truncated_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self._services.put(service)
+
+    def _labels(self, labels: dict[str, str]) -> dict[str, str]:
+        # Pools select Services by any label.
+        if self.cache.addresses is not None:
+            return labels
+        return {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in labels else {}
 
     def _put_core_node(self, raw: JsonObject) -> Affected:
         pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())

@@ -1,7 +1,7 @@
 """The addresses that Services cannot choose as external IPs: the cluster's own. No I/O."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -57,6 +57,10 @@ class Reserved:
         self._cluster_ips: dict[str, ServiceKey] = {}
         self._ranges: _Ranges | None = None
         """None while it must be made anew."""
+        self.pool_of: Callable[[str], str | None] = lambda _: None
+        """Returns the address pool that has an address."""
+        self.changes = 0
+        """Counts what changes ``addresses`` or ``ranges``."""
 
     def put_node(self, name: str, ips: Iterable[str] = (), pod_cidrs: tuple[IpNetwork, ...] = ()) -> NodeChange:
         """Add, replace or, without addresses and ranges, remove a Node."""
@@ -64,6 +68,7 @@ class Reserved:
         ranges = self._pod_cidrs_of.pop(name, ()) != pod_cidrs
         if ranges:
             self._ranges = None
+        self.changes += ranges or before != after
         if after:
             self._ips_of[name] = after
         if pod_cidrs:
@@ -81,6 +86,7 @@ class Reserved:
             return False
         self._service_cidrs[name] = cidrs
         self._ranges = None
+        self.changes += 1
         return True
 
     def put_api_endpoints(self, slice_name: str, ips: Iterable[str]) -> bool:
@@ -88,6 +94,7 @@ class Reserved:
         before, after = self._api_endpoints.pop(slice_name, frozenset()), frozenset(ips)
         if after:
             self._api_endpoints[slice_name] = after
+        self.changes += after != before
         return after != before
 
     def put_cluster_ips(self, service: ServiceKey, ips: Iterable[str], before: Iterable[str]) -> set[str]:
@@ -97,6 +104,7 @@ class Reserved:
             if self._cluster_ips.get(ip) == service:
                 del self._cluster_ips[ip]
         self._cluster_ips.update(dict.fromkeys(has, service))
+        self.changes += had != has and not self._service_cidrs
         return had ^ has
 
     def why(self, ip: str, service: ServiceKey) -> str | None:
@@ -112,18 +120,35 @@ class Reserved:
             return f"it is in {network}, the range of {what}"
         if (other := self._cluster_ips.get(ip)) is not None and other != service:
             return f"it is the cluster IP of the Service {'/'.join(other)}"
+        if (pool := self.pool_of(ip)) is not None:
+            return f"it is in the address pool {pool}, which Services of type LoadBalancer have addresses of"
         return None
+
+    def addresses(self) -> Iterator[tuple[str, str]]:
+        """Yield single addresses of the cluster, with what each is."""
+        for ip in list(self._nodes_at.keys()):
+            yield ip, f"an address of the node {min(self._nodes_at.get(ip))}"
+        for ips in (self._api_hosts, *self._api_endpoints.values()):
+            yield from ((ip, "an address of the API server") for ip in ips)
+        if not self._service_cidrs:
+            # Otherwise they are in these ranges, and there are many.
+            yield from ((ip, f"the cluster IP of the Service {'/'.join(key)}") for ip, key in self._cluster_ips.items())
+
+    def ranges(self) -> Iterator[tuple[IpNetwork, str]]:
+        """Yield address ranges of the cluster, with whose they are."""
+        for network in self._pod_cidrs:
+            yield network, "pods"
+        for name, networks in sorted(self._pod_cidrs_of.items()):
+            for network in networks:
+                yield network, f"the pods of the node {name}"
+        for networks in self._service_cidrs.values():
+            for network in networks:
+                yield network, "cluster IPs"
 
     def _all_ranges(self) -> _Ranges:
         ranges = _Ranges()
-        for network in self._pod_cidrs:
-            ranges.add(network, "pods")
-        for name, networks in sorted(self._pod_cidrs_of.items()):
-            for network in networks:
-                ranges.add(network, f"the pods of the node {name}")
-        for networks in self._service_cidrs.values():
-            for network in networks:
-                ranges.add(network, "cluster IPs")
+        for network, what in self.ranges():
+            ranges.add(network, what)
         return ranges
 
 

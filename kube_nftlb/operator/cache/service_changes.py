@@ -36,7 +36,9 @@ class ServiceChanges:
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
         budget = cache.budgets.services
         refitted = budget.put(key, created, len(ports)) if ports else budget.remove(key)
-        return Affected(services=frozenset({key, *refitted}) | self._reserve(key, before, service))
+        book = cache.addresses
+        sharing = book.put_service(key, service) if book is not None else ()
+        return Affected(services=frozenset({key, *refitted, *sharing}) | self._reserve(key, before, service))
 
     def remove(self, key: ServiceKey, version: int) -> Affected:
         """Remove a Service."""
@@ -47,6 +49,8 @@ class ServiceChanges:
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
         refitted = cache.budgets.services.remove(key)
+        if cache.addresses is not None:
+            cache.addresses.remove(key)
         return Affected(services=frozenset({key, *refitted}) | self._reserve(key, before, None))
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Affected:

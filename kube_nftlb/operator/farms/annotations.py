@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from kube_nftlb import names
 from kube_nftlb.api.base import Family, first_message
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
@@ -36,6 +37,11 @@ _PROTOCOL, _PORTS, _SCHEDULER, _SCHED_PARAM, _PERSISTENCE = (
     "persistence",
 )
 _OPTIONS: Final = {option.key: option for option in FARM_OPTIONS if option.key != _PROTOCOL}
+_ADDRESS_KEYS: Final = tuple(
+    key.removeprefix(names.ANNOTATION_PREFIX)
+    for key in (names.ANNOTATION_ADDRESSES, names.ANNOTATION_ADDRESS_POOL, names.ANNOTATION_SHARING_KEY)
+)
+"""Those that decide about addresses from pools, not about farms."""
 KEYS: Final = (_PROTOCOL, _PORTS, *_OPTIONS)
 """All annotation keys of Services, without the prefix."""
 
@@ -100,7 +106,7 @@ def service_options(service: Service, families: Iterable[Family], mode: Mode = "
     affinity = {**_affinity(service), **({"mode": mode} if mode != "snat" else {})}
     if not texts:
         return ServiceOptions(service.metadata.name, affinity, (), Listen(), ())
-    problems = annotation_options.unknown(texts, KEYS, "Service")
+    problems = annotation_options.unknown(texts, (*KEYS, *_ADDRESS_KEYS), "Service")
     problems.extend(_unfold_schedulers(texts))
     listen = _listen(service, texts, problems)
     given, refused = annotation_options.parse(_OPTIONS.values(), texts)

@@ -206,15 +206,23 @@ RANGE_TEXTS = [
 ]
 
 
+POOL_RANGE_TEXTS = [
+    *("10.0.0.1-10.0.0.9", "10.0.0.1 - 10.0.0.9", "10.0.0.01-10.0.0.9", "10.0.0.1-9", "10.0.0.1-10.0.0.9-10.0.0.10"),
+    *("10.0.0.9-10.0.0.1", "10.0.0.0/24-10.0.1.0/24", "10.0.0.1-", "-", "fd00::1-fd00::9", "10.0.0.1-fd00::9"),
+    *("fd00::01-fd00::9", "fe80::1%eth0-fe80::2", "::ffff:10.0.0.1-::ffff:10.0.0.9"),
+]
+
+
 @pytest.mark.parametrize(
     ("table", "texts"),
     [
         ([rules.IP, rules.IP_OR_EMPTY], ADDRESS_TEXTS),
         ([rules.CIDR, rules.SOURCE_RANGE], RANGE_TEXTS),
+        ([rules.ADDRESS_RANGE], [*RANGE_TEXTS, *POOL_RANGE_TEXTS]),
         ([rules.PORTS], ["80", "80,443", "8000-8003", "8003-8000", "80,90-80,100", "80-80"]),
         ([rules.PORT_REFERENCE], [-1, 0, 1, 65535, 65536, "", "http", "80"]),
     ],
-    ids=["addresses", "ranges", "ports", "references"],
+    ids=["addresses", "ranges", "pool ranges", "ports", "references"],
 )
 def test_value_rules_agree_with_cel(table: Sequence[Rule[Any]], texts: list[Any]) -> None:
     assert set().union(*(agreed(table, text, text) for text in texts)) == {rule.name for rule in table}

@@ -100,6 +100,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         "nothing": answers(200, "", b""),
         "crashed": answers(500, "", b"out of memory"),
         "half": Half,
+        "plain": answers(200, ""),
     }
     started = {name: Server(("127.0.0.1", 0), each) for name, each in handlers.items()}
     key = tmp_path_factory.mktemp("tls") / "both.pem"
@@ -113,7 +114,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     for server in started.values():
         threading.Thread(target=server.serve_forever, daemon=True).start()
     yield {
-        name: f"{'https' if name == 'stranger' else 'http'}://127.0.0.1:{server.server_port}"
+        name: f"{'https' if name in ('stranger', 'plain') else 'http'}://127.0.0.1:{server.server_port}"
         for name, server in started.items()
     }
     for server in started.values():
@@ -153,6 +154,7 @@ def sentence(*words: str) -> str:
         ("crashed", "500: out of memory"),
         ("half", "the connection was closed in the middle of the answer"),
         ("stranger", "TLS: self"),
+        ("plain", "TLS: wrong version number"),
     ],
 )
 def test_an_api_server_that_does_not_answer(
@@ -242,6 +244,8 @@ def test_a_node_without_nftlb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("words", "expected"),
     [
         (("status", "-o", "xml"), "'xml' is not one of"),
+        (("--context",), "--context has no value, or no command behind it"),
+        (("--context", "far"), "--context has no value, or no command behind it"),
         (("render", "-f", "/nowhere"), "cannot read /nowhere: no such file or directory"),
         (("render", "-f", "not-text"), "cannot read not-text: it is not text"),
     ],

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from kube_nftlb.cli import app
@@ -207,3 +208,20 @@ def test_what_no_api_server_would_accept_is_no_python_error(manifest: str, tmp_p
     assert done.exit_code in (0, 1)
     assert "Error:" not in done.stderr
     assert "object has no" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ("snat", "nftlb")),
+        (("--profile", "kube-proxy"), ("dnat", "nftables")),
+        (("--profile", "kube-proxy", "--engine", "nftlb"), ("dnat", "nftlb")),
+    ],
+)
+def test_a_profile_is_what_the_chart_makes_of_it(
+    words: tuple[str, ...], expected: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    done = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "web.yaml"), *words])
+    specs = [farm["spec"] for farm in yaml.safe_load_all(done.stdout)]
+    assert {(spec["mode"], spec["engine"]) for spec in specs} == {expected}

@@ -11,7 +11,7 @@ from typing import cast
 import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from kube_nftlb import errors
@@ -33,7 +33,11 @@ class Server:
 
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", answer)
-        self.address = ListenAddress("127.0.0.1", unused_port())
+        # Bound as long as the server lives, so that nobody else gets the port while it is stopped.
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
+        self.address = ListenAddress("127.0.0.1", self._port.getsockname()[1])
         self._application = application
         self._server: TestServer | None = None
 
@@ -46,6 +50,10 @@ class Server:
             await self._server.close()
             self._server = None
 
+    async def close(self) -> None:
+        await self.stop()
+        self._port.close()
+
 
 @pytest.fixture
 def asked() -> list[str]:
@@ -54,12 +62,12 @@ def asked() -> list[str]:
 
 @pytest.fixture
 async def servers(asked: list[str]) -> AsyncIterator[list[Server]]:
-    found = [Server(name, asked) for name in ("first", "second", "third")]
-    for server in found:
-        await server.start()
-    yield found
-    for server in found:
-        await server.stop()
+    async with contextlib.AsyncExitStack() as stack:
+        found = [Server(name, asked) for name in ("first", "second", "third")]
+        for server in found:
+            stack.push_async_callback(server.close)
+            await server.start()
+        yield found
 
 
 @pytest.fixture

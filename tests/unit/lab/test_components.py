@@ -59,3 +59,12 @@ def test_settings_of_one_node_override_those_of_the_component() -> None:
     first, second = (component.argv for component in proxies("kube-proxy-nftables"))
     assert {"--nodeport-addresses=primary", "--proxy-mode=nftables"} <= set(first)
     assert {"--nodeport-addresses=primary", "--proxy-mode=iptables"} <= set(second)
+
+
+def test_flannel_runs_on_each_node_of_a_lab_that_has_its_program() -> None:
+    assert blueprint("kube-nftlb").routers() == []
+    made = Blueprint(LabFiles(Path("/lab")), plan_nodes(2), "none", {**PROGRAMS, "flanneld": Path("/bin/flanneld")})
+    first, second = made.routers()
+    assert (first.node, first.environment, second.node) == ("node-1", {"NODE_NAME": "node-1"}, "node-2")
+    assert {"--ip-masq=true", "--subnet-file=/lab/flannel/node-1.env"} <= set(first.argv)
+    assert [each.name for each in made.all()].count("flanneld") == 2

@@ -37,6 +37,12 @@ def test_the_manifest_is_about_the_archive(plugin: Path) -> None:
         assert archive.getmember(platform["bin"]).mode & 0o111
 
 
+def test_the_home_page_is_that_of_who_publishes_it(plugin: Path) -> None:
+    assert "homepage" not in yaml.safe_load((plugin / krew.MANIFEST).read_text())["spec"]
+    published = yaml.safe_load(krew.manifest(URL, "0", WHEEL, "https://forge.example.com/team/kube-nftlb"))
+    assert published["spec"]["homepage"] == "https://forge.example.com/team/kube-nftlb"
+
+
 def test_the_archive_is_the_same_each_time() -> None:
     assert krew.archive(WHEEL, b"package", b"license") == krew.archive(WHEEL, b"package", b"license")
 

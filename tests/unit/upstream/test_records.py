@@ -168,3 +168,8 @@ def test_images_are_known_by_the_name_of_their_repository() -> None:
     )
     assert list(images.tags(listed)) == ["agnhost"]
     assert len(images.tags(listed)["agnhost"]) == 2
+
+
+def test_the_page_says_what_passed_at_the_second_try_alone() -> None:
+    found = Outcome(f"{SERVICES} a", PASSED, 1, tries=2), Outcome(f"{SERVICES} b", PASSED, 1)
+    assert "| 2 passed (1 at the second try) |" in report.page([run("kube-proxy", *found)])

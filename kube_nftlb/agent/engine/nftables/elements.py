@@ -45,7 +45,7 @@ def _entry(placement: Placement, entry: Entry) -> Iterator[Element]:
         name = layout.name(map_, placement.family, all_ports=entry.all_ports)
         return Element(name, entry.key, messages.leads_to(chain, comment, and_back=and_back))
 
-    yield of(layout.SERVICES, entry.chain, placement.name, and_back=bool(entry.memory))
+    yield of(layout.SERVICES, entry.chain, placement.name, and_back=bool(entry.memory or entry.inside))
     if entry.inside:
         yield of(layout.INSIDE, entry.inside)
         yield of(layout.OUTSIDE, entry.outside)

@@ -51,6 +51,7 @@ REFUSE = "refuse"
 DROP = ""
 """Stands for the verdict, where others name a chain."""
 BY_CLIENT = "by-client"
+"""The chains that tell clients of this node from others, and let the packet come back."""
 
 INSIDE_FIRST = 1 << 24
 """The first number of the endpoints for clients of this node, where these get others."""
@@ -67,8 +68,10 @@ As the major number of a traffic class it would be one of those that tc(8) gives
 GROUP_MARK = 3 << _ENDPOINT_BITS - 2
 """Tells groups from endpoints, which have lower numbers."""
 FARM_MASK = 0xFFFFFFFF ^ ENDPOINT_MASK
-FARMS_MAX = (STICKY_MARK >> _ENDPOINT_BITS) - 1
+FARMS_MAX = (STICKY_MARK >> _ENDPOINT_BITS) - 3
 """The maximum number of farms that remember clients."""
+FROM_INSIDE, FROM_OUTSIDE = (STICKY_MARK | FARMS_MAX + each << _ENDPOINT_BITS for each in (1, 2))
+"""Stand where the number of a farm would be: the client is one of this node, or not. No farm has them."""
 
 AFFINITY_MAX = 0xFFFF
 """The maximum number of clients that are remembered in each namespace and family: the kernel's, without a size.

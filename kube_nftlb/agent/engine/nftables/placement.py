@@ -240,7 +240,7 @@ class _Place:
                 )
                 if address.type != "ClusterIP" and inside:
                     entry = entry._replace(
-                        chain=layout.name(layout.BY_CLIENT, self._family, all_ports=self._all_ports),
+                        chain=layout.name(layout.BY_CLIENT, self._family),
                         inside=inside,
                         outside=entry.chain,
                     )

@@ -12,6 +12,8 @@ from kube_nftlb.agent.engine.nftables.layout import (
     CHOICES,
     ENDPOINTS,
     FAMILIES,
+    FROM_INSIDE,
+    FROM_OUTSIDE,
     HAIRPIN,
     INSIDE,
     LOCAL_PODS,
@@ -33,13 +35,19 @@ from kube_nftlb.agent.engine.nftables.layout import (
 _ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _FAMILY_NAMES: Mapping[TableFamily, str] = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "meta l4proto { tcp, udp, sctp }"
-_CLASS_OF_STICKY = f"{STICKY_MARK >> 16:x}:0"
-"""``STICKY_MARK`` as nft(8) has priorities."""
 
 _PRIORITY = -105
 """Before nftlb translates (-100): a farm that moves between the engines is served by this one while both have it."""
 _MASQUERADE_PRIORITY = 95
 """After source addresses of farms (90), before nftlb masquerades (100)."""
+
+
+def _as_class(number: int) -> str:
+    """Return a number as nft(8) has priorities."""
+    return f"{number >> 16:x}:{number & 0xFFFF:x}"
+
+
+_CLASS_OF_STICKY = _as_class(STICKY_MARK)
 
 
 def creation() -> str:
@@ -127,20 +135,23 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield "masquerade-always", "", ("masquerade fully-random",)
     yield "masquerade-from-outside", "", (*hairpin, *ours, "masquerade fully-random")
     yield "masquerade-from-itself", "", (*hairpin, "fib saddr type local masquerade fully-random")
+    inside, outside = (f"meta priority set {_as_class(each)} return" for each in (FROM_INSIDE, FROM_OUTSIDE))
     for family in FAMILIES:
-        for part, key in (("", _key_expression(family)), ("-all", f"{family} daddr")):
-            inside = f"{key} vmap @{INSIDE}{part}-{family}"
-            rules = (
-                f"{family} saddr @{LOCAL_PODS}-{family} {inside}",
-                f"fib saddr type local {inside}",
-                f"{key} vmap @{OUTSIDE}{part}-{family}",
-            )
-            yield f"{BY_CLIENT}{part}-{family}", "", rules
-    # Only a packet to a farm that remembers clients comes back from the chain that knows them, with its farm's number.
+        pods = f"{family} saddr @{LOCAL_PODS}-{family}"
+        yield f"{BY_CLIENT}-{family}", "", (f"{pods} {inside}", f"fib saddr type local {inside}", outside)
+    yield INSIDE, "", _looked_up(INSIDE)
+    yield OUTSIDE, "", _looked_up(OUTSIDE)
+    by_client = (
+        f"meta priority {_as_class(FROM_INSIDE)} jump {INSIDE}",
+        f"meta priority {_as_class(FROM_OUTSIDE)} jump {OUTSIDE}",
+    )
+    # Only a packet to a farm that serves some clients otherwise, or remembers them, comes back, with a number.
     services = (
         *_looked_up(SERVICES),
         f"meta priority & {_CLASS_OF_STICKY} == none accept",
+        *by_client,
         *_looked_up(CHOICES),
+        *by_client,
         *_looked_up(MEMORIES),
     )
     not_from_node = tuple(

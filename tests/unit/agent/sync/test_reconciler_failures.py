@@ -277,6 +277,32 @@ async def test_clients_of_a_deleted_farm_that_an_engine_keeps_are_refused(node: 
     assert sorted(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80", "tcp . 10.96.0.11 . 80"]
 
 
+async def test_clients_of_a_deleted_farm_of_which_only_an_nftlb_knows_that_hangs_are_refused(node: Node) -> None:
+    other = farm("other--http", engine="nftables", addresses=at("10.96.0.12"))
+    node.list([farm(addresses=RANGES), other], 20)
+    await node.settle(20)
+    await node.stop()
+    node.start([])
+    known = dict(node.engine.farms)
+    node.engine.farms.clear()
+    node.engine.reachable, node.engine.hangs = False, True
+    node.list([other], 21)
+    await node.settle(21)
+    refused = ["tcp . 10.96.0.10 . 80"]
+    assert (node.nft.sets["source-ranges-ip"], list(node.nft.sets["no-endpoints-ip"])) == ({}, refused)
+    taking = farm("taking--http", engine="nftables", addresses=at("10.96.0.10"), version=22)
+    node.put(taking)
+    await node.settle(22)
+    assert node.nft.sets["no-endpoints-ip"] == {}, "another farm has the address"
+    node.remove(WEB._replace(name="taking--http"), 23)
+    await node.settle(23)
+    assert list(node.nft.sets["no-endpoints-ip"]) == refused
+    node.engine.farms.update(known)
+    node.engine.reachable = True
+    await until(lambda: not node.engine.farms)
+    await until(lambda: not node.nft.sets["no-endpoints-ip"])
+
+
 async def test_farms_whose_rules_the_kernel_refuses_hurt_no_other(node: Node) -> None:
     node.nft.lacks = ("limit rate over 3/",)
     limited = farm("limited--http", addresses=at("10.96.0.11"), limits={"new": "3/second"})

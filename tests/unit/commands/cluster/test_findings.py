@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 import pytest
 
-from kube_nftlb import reasons
-from kube_nftlb.commands.cluster.findings import ADVICE, Finding, find
-from kube_nftlb.commands.view import ClusterView
-from tests.builders import raw_farm, raw_nftlb_node, raw_node
+from kube_nftlb import names, reasons
+from kube_nftlb.commands.cluster.findings import ADDRESS_ADVICE, ADVICE, Finding, find, of_services
+from kube_nftlb.commands.view import ClusterView, lacking_address
+from tests.builders import raw_farm, raw_nftlb_node, raw_node, raw_service
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
 BEFORE = "2026-01-01T00:55:00Z"
@@ -46,6 +46,20 @@ def node(*conditions: Json, failed: list[Json] | None = None) -> Json:
 
 def found(*farms: Json, report: Json | None = None, **more: Any) -> list[Finding]:
     return find(ClusterView(farms, [raw_node()], [report or node()], **more), NOW)
+
+
+@pytest.mark.parametrize("reason", get_args(reasons.AddressProblem))
+def test_a_service_without_an_address_is_found_with_what_to_do(reason: str) -> None:
+    service = raw_service(status={"conditions": [told(names.ADDRESS_CONDITION, "False", reason)]})
+    assert lacking_address(service) is service
+    (each,) = of_services([service])
+    assert (each.subject, each.reason, each.message) == ("service default/web", reason, "said so")
+    assert each.todo in ADDRESS_ADVICE.values()
+
+
+@pytest.mark.parametrize("conditions", [[], [told(names.ADDRESS_CONDITION, "True", "Assigned")]])
+def test_a_service_with_an_address_or_of_another_kind_is_not(conditions: list[Json]) -> None:
+    assert lacking_address(raw_service(status={"conditions": conditions})) is None
 
 
 def test_nothing_is_wrong_where_all_is_well() -> None:

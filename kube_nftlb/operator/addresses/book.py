@@ -1,0 +1,222 @@
+"""Who has which address: pools, what Services ask for, and what they have. Pure.
+
+All Services of type LoadBalancer count, also those that get their addresses from another program: nobody gets an
+address that one of them has.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.addresses.pools import Cluster, Pool, problems
+from kube_nftlb.operator.addresses.ranges import Ip, RangeMap
+from kube_nftlb.operator.addresses.requests import Given, Request, given, request_of
+
+
+class Book:
+    """Changes by what is seen, and by what is assigned, which counts before the API server has it."""
+
+    def __init__(self, *, without_class: bool = False) -> None:
+        """``without_class``: Services without a class get addresses, too."""
+        self._without_class = without_class
+        self.pools: dict[str, Pool] = {}
+        self.problems: dict[str, str] = {}
+        """Why pools are refused, by name."""
+        self.accepted: tuple[Pool, ...] = ()
+        """The others, in the order in which they are asked."""
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        """The labels of all namespaces."""
+        self.changes = 0
+        """Counts changes of what pools have, and of what Services have of them."""
+        self.freed = False
+        """Something changed by which Services that wait may get addresses; whoever looks again sets it back."""
+        self._requests: dict[ServiceKey, Request] = {}
+        self._given: dict[ServiceKey, Given] = {}
+        self._assigned: dict[ServiceKey, tuple[Ip, ...]] = {}
+        self._services_at: Multimap[Ip, ServiceKey] = Multimap()
+        self._sharing: Multimap[tuple[str, str], ServiceKey] = Multimap()
+        self._by_ip: RangeMap[Pool] = RangeMap()
+        self._assignable: RangeMap[Pool] = RangeMap()
+        self._used: Counter[tuple[str, Family]] = Counter()
+        """Addresses that Services have, of those that they can get."""
+        self._used_reserved: Counter[tuple[str, Family]] = Counter()
+        self._of_namespace: Counter[tuple[str, str]] = Counter()
+        """Addresses that the Services of a namespace have, by pool and namespace."""
+        self._first_free: dict[tuple[str, Family], int] = {}
+        """No lower address of a pool is free."""
+
+    def put_pools(self, pools: Iterable[Pool], cluster: Cluster) -> None:
+        """Replace all pools, or judge them anew after a change of the cluster's own addresses."""
+        self.pools = {pool.name: pool for pool in pools}
+        self.problems = problems(self.pools.values(), cluster)
+        valid = (pool for pool in self.pools.values() if pool.name not in self.problems)
+        self.accepted = tuple(sorted(valid, key=lambda pool: (-pool.spec.priority if pool.spec else 0, pool.name)))
+        self._by_ip = RangeMap([(each, pool) for pool in self.accepted for each in pool.ranges])
+        self._assignable = RangeMap([(each, pool) for pool in self.accepted for each in pool.assignable])
+        self._first_free.clear()
+        for counter in (self._used, self._used_reserved, self._of_namespace):
+            counter.clear()
+        for ip in list(self._services_at.keys()):
+            self._count(ip, 1)
+            for namespace in {key.namespace for key in self._services_at.get(ip)}:
+                self._count_namespace(ip, namespace, 1)
+        self.freed = True
+        self.changes += 1
+
+    def put_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        """Add or replace namespaces by their labels."""
+        if any(self.namespaces.get(name) != labels for name, labels in namespaces.items()):
+            self.namespaces.update(namespaces)
+            self.freed = True
+
+    def remove_namespace(self, name: str) -> None:
+        """Remove a namespace."""
+        self.namespaces.pop(name, None)
+
+    def put_service(self, key: ServiceKey, service: Service) -> Collection[ServiceKey]:
+        """Put in a Service. Return the others that have an address of it."""
+        return self._put(key, request_of(service, without_class=self._without_class), given(service))
+
+    def _put(self, key: ServiceKey, request: Request | None, given: Given) -> Collection[ServiceKey]:
+        before, had = self._requests.get(key), self._given.get(key, Given())
+        if (before, had) == (request, given):
+            return ()
+        if before is not None and before != request:
+            # Its ports, or its key, may have kept others from sharing an address.
+            self.freed = True
+            if before.sharing_key:
+                self._sharing.discard((key.namespace, before.sharing_key), key)
+        if request is not None:
+            self._requests[key] = request
+            if request.sharing_key:
+                self._sharing.add((key.namespace, request.sharing_key), key)
+        else:
+            self._requests.pop(key, None)
+        self._move(key, given, self.assigned(key) if request is not None else ())
+        others = {other for ip in given.ips for other in self._services_at.get(ip)}
+        return others - {key}
+
+    def remove(self, key: ServiceKey) -> None:
+        """Remove a Service."""
+        self._put(key, None, Given())
+
+    def assign(self, key: ServiceKey, ips: tuple[Ip, ...]) -> None:
+        """Note what a Service is to have, until its status has it: nobody else gets these addresses."""
+        self._move(key, self._given.get(key, Given()), ips)
+
+    def request(self, key: ServiceKey) -> Request | None:
+        """Return what a Service asks for; None if it is not ours."""
+        return self._requests.get(key)
+
+    def status(self, key: ServiceKey) -> Given:
+        """Return what the status of a Service has."""
+        return self._given.get(key, Given())
+
+    def assigned(self, key: ServiceKey) -> tuple[Ip, ...]:
+        """Return the addresses that a Service is to have by the last decision."""
+        return self._assigned.get(key, ())
+
+    def has(self, key: ServiceKey) -> tuple[Ip, ...]:
+        """Return the addresses that a Service has, or is to have."""
+        return tuple(dict.fromkeys((*self._assigned.get(key, ()), *self.status(key).ips)))
+
+    def at(self, ip: Ip, key: ServiceKey) -> list[ServiceKey]:
+        """Return the other Services that have an address."""
+        return [other for other in self._services_at.get(ip) if other != key]
+
+    def sharing(self, request: Request) -> list[ServiceKey]:
+        """Return the Services with the sharing key of one, which it may share addresses with, in order."""
+        return sorted(self._sharing.get((request.key.namespace, request.sharing_key))) if request.sharing_key else []
+
+    def pool_of(self, ip: Ip) -> Pool | None:
+        """Return the accepted pool that has an address, reserved or not."""
+        return self._by_ip.find(ip)
+
+    def is_assignable(self, ip: Ip) -> bool:
+        """Return true if a Service can get an address: it is in an accepted pool, and not reserved."""
+        return self._assignable.find(ip) is not None
+
+    def used(self, pool: Pool, family: Family) -> int:
+        """Return the number of addresses of a pool that Services have."""
+        return self._used[pool.name, family] + self._used_reserved[pool.name, family]
+
+    def free(self, pool: Pool, family: Family) -> int:
+        """Return the number of addresses of a pool that Services can get."""
+        return pool.size(family) - self._used[pool.name, family]
+
+    def of_namespace(self, pool: Pool, namespace: str) -> int:
+        """Return the number of addresses of a pool that the Services of a namespace have."""
+        return self._of_namespace[pool.name, namespace]
+
+    def services_of_pools(self) -> Counter[str]:
+        """Return the number of Services that have addresses of each pool."""
+        found: Counter[str] = Counter()
+        for key in self._given.keys() | self._assigned.keys():
+            found.update({pool.name for ip in self.has(key) if (pool := self.pool_of(ip)) is not None})
+        return found
+
+    def first_free(self, pool: Pool, family: Family) -> Ip | None:
+        """Return the lowest address of a pool that no Service has; None if there is none."""
+        if self.free(pool, family) <= 0:
+            return None
+        start = self._first_free.get((pool.name, family), 0)
+        for each in pool.assignable:
+            if each.family != family:
+                continue
+            number = max(each.first, start)
+            while number <= each.last and Ip(family, number) in self._services_at:
+                number += 1
+            if number <= each.last:
+                self._first_free[pool.name, family] = number
+                return Ip(family, number)
+        return None
+
+    def _move(self, key: ServiceKey, given: Given, assigned: tuple[Ip, ...]) -> None:
+        had = set(self.has(key))
+        if given == Given():
+            self._given.pop(key, None)
+        else:
+            self._given[key] = given
+        if assigned:
+            self._assigned[key] = assigned
+        else:
+            self._assigned.pop(key, None)
+        has = set(self.has(key))
+        for ip in has - had:
+            self._claim(ip, key)
+        for ip in had - has:
+            self._release(ip, key)
+
+    def _claim(self, ip: Ip, key: ServiceKey) -> None:
+        self.changes += 1
+        others = self._services_at.get(ip)
+        if not others:
+            self._count(ip, 1)
+        if all(other.namespace != key.namespace for other in others):
+            self._count_namespace(ip, key.namespace, 1)
+        self._services_at.add(ip, key)
+
+    def _release(self, ip: Ip, key: ServiceKey) -> None:
+        self.freed = True
+        self.changes += 1
+        self._services_at.discard(ip, key)
+        others = self._services_at.get(ip)
+        if all(other.namespace != key.namespace for other in others):
+            self._count_namespace(ip, key.namespace, -1)
+        if not others:
+            self._count(ip, -1)
+            if (pool := self._assignable.find(ip)) is not None:
+                where = pool.name, ip.family
+                self._first_free[where] = min(self._first_free.get(where, 0), ip.number)
+
+    def _count(self, ip: Ip, change: int) -> None:
+        if (pool := self.pool_of(ip)) is not None:
+            counter = self._used if self.is_assignable(ip) else self._used_reserved
+            counter[pool.name, ip.family] += change
+
+    def _count_namespace(self, ip: Ip, namespace: str, change: int) -> None:
+        if (pool := self.pool_of(ip)) is not None:
+            self._of_namespace[pool.name, namespace] += change

@@ -1,0 +1,133 @@
+"""What a Service asks of address pools, and what its status has. Pure."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.api.base import FAMILIES, Family
+from kube_nftlb.api.kubernetes.service import Service, ServiceCondition
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.operator.addresses.ranges import Ip, ip_of
+from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX
+from kube_nftlb.operator.farms.ports import serves
+
+_TEXT_MAX = 253
+"""Longer annotations are not read."""
+
+
+class Request(NamedTuple):
+    """A Service that wants addresses."""
+
+    key: ServiceKey
+    rank: tuple[float, ServiceKey]
+    """Of two Services that have an address which they cannot share, the lower one keeps it."""
+    labels: tuple[tuple[str, str], ...]
+    families: tuple[Family, ...]
+    all_families: bool
+    """An address of one family is no use without one of the other: ipFamilyPolicy RequireDualStack."""
+    with_class: bool
+    """The Service names our class; otherwise its addresses may be those of another load balancer."""
+    ports: frozenset[tuple[str, int]]
+    selector: tuple[tuple[str, str], ...]
+    local: bool
+    """externalTrafficPolicy Local: only nodes with endpoints serve it."""
+    pool: str = ""
+    """The only pool that it wants; empty for any."""
+    addresses: tuple[Ip, ...] = ()
+    """The addresses that it wants, at most one of each family."""
+    sharing_key: str = ""
+    problem: str = ""
+    """A sentence about what cannot be read; then it gets nothing."""
+
+
+class Given(NamedTuple):
+    """The load balancer's part of a Service's status."""
+
+    ips: tuple[Ip, ...] = ()
+    ours: bool = False
+    """The addresses come from a pool: the Service has our condition, which we write to no other."""
+    others: bool = False
+    """It has names, or addresses that cannot come from a pool."""
+
+
+def condition_of(service: Service) -> ServiceCondition | None:
+    """Return the condition AddressAssigned of a Service."""
+    return next((each for each in service.status.conditions if each.type == names.ADDRESS_CONDITION), None)
+
+
+def given(service: Service) -> Given:
+    """Return the addresses in the status of a Service of type LoadBalancer; none of others."""
+    if service.spec.type != "LoadBalancer":
+        return Given()
+    ips: dict[Ip, None] = {}
+    others = False
+    for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
+        try:
+            ips[ip_of(ingress.ip)] = None
+        except ValueError:
+            others = True
+        others = others or bool(ingress.hostname)
+    return Given(tuple(ips), condition_of(service) is not None, others)
+
+
+def request_of(service: Service, *, without_class: bool) -> Request | None:
+    """Return what a Service asks for; None if it is not ours: of another type or class, or served by another proxy.
+
+    ``without_class``: those without a class are ours, too.
+    """
+    spec, metadata = service.spec, service.metadata
+    if spec.type != "LoadBalancer" or not serves(service):
+        return None
+    if spec.load_balancer_class != names.LOAD_BALANCER_CLASS and (spec.load_balancer_class or not without_class):
+        return None
+    key = ServiceKey(metadata.namespace, metadata.name)
+    created = metadata.creation_timestamp
+    request = Request(
+        key,
+        (created.timestamp() if created is not None else float("inf"), key),
+        tuple(sorted(metadata.labels.items())),
+        tuple(_families(service)),
+        spec.ip_family_policy == "RequireDualStack",
+        spec.load_balancer_class is not None,
+        frozenset((port.protocol, port.port) for port in spec.ports),
+        tuple(sorted((spec.selector or {}).items())),
+        spec.external_traffic_policy == "Local",
+    )
+    try:
+        return request._replace(
+            pool=_annotation(service, names.ANNOTATION_ADDRESS_POOL),
+            addresses=_addresses(service, request.families),
+            sharing_key=_annotation(service, names.ANNOTATION_SHARING_KEY),
+        )
+    except ValueError as error:
+        return request._replace(problem=str(error))
+
+
+def _families(service: Service) -> Iterator[Family]:
+    found = {"IPv4": FAMILIES[0], "IPv6": FAMILIES[1]}
+    return (found[text] for text in dict.fromkeys(service.spec.ip_families) if text in found)
+
+
+def _annotation(service: Service, key: str) -> str:
+    text = service.metadata.annotations.get(key, "").strip()
+    if len(text) > _TEXT_MAX:
+        raise ValueError(f"the annotation {key} has more than {_TEXT_MAX} characters")
+    return text
+
+
+def _addresses(service: Service, families: tuple[Family, ...]) -> tuple[Ip, ...]:
+    annotated = _annotation(service, names.ANNOTATION_ADDRESSES)
+    where = names.ANNOTATION_ADDRESSES if annotated else "spec.loadBalancerIP"
+    texts = annotated.split(",") if annotated else [service.spec.load_balancer_ip or ""]
+    found: dict[Family, Ip] = {}
+    for text in filter(None, map(str.strip, texts)):
+        try:
+            ip = ip_of(text[:_TEXT_MAX])
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if ip.family in found:
+            raise ValueError(f"{where} has two addresses of one family, and a Service gets one of each")
+        if ip.family not in families:
+            raise ValueError(f"{where}: {ip} is of no family of the Service (spec.ipFamilies)")
+        found[ip.family] = ip
+    return tuple(found.values())

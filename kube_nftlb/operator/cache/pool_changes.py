@@ -1,0 +1,65 @@
+"""Change address pools and the labels of namespaces. No I/O.
+
+Each change returns what it makes out of date: the Services that ask for external IPs, which cannot be a pool's.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.cluster import ClusterAddresses
+from kube_nftlb.operator.addresses.pools import Pool, parse, problems
+from kube_nftlb.operator.addresses.ranges import ip_of
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
+from kube_nftlb.operator.cache.cache import Cache
+
+Json = dict[str, Any]
+
+
+class PoolChanges:
+    """Makes changes to a cache, whose ``addresses`` are ``book``."""
+
+    def __init__(self, cache: Cache, book: Book) -> None:
+        self._cache = cache
+        self._book = book
+        self._judged_at = -1
+        cache.reserved.pool_of = self._pool_of
+
+    def replace(self, raws: Iterable[Json]) -> Affected:
+        """Replace all pools."""
+        return self._put({pool.name: pool for pool in map(parse, raws)})
+
+    def put(self, raw: Json) -> Affected:
+        """Add or replace a pool."""
+        pool, known = parse(raw), self._book.pools.get(raw["metadata"]["name"])
+        if known is not None and (known.spec, known.metadata.uid) == (pool.spec, pool.metadata.uid):
+            # Our own status comes back, or a new generation without a difference.
+            known.metadata, known.status = pool.metadata, pool.status
+            return NOTHING
+        return self._put({**self._book.pools, pool.name: pool})
+
+    def remove(self, raw: Json) -> Affected:
+        """Remove a pool."""
+        return self._put({name: pool for name, pool in self._book.pools.items() if name != raw["metadata"]["name"]})
+
+    def judge(self) -> Affected:
+        """Judge all pools anew if the cluster's own addresses have changed."""
+        pools, changes = self._book.pools, self._cache.reserved.changes
+        if not pools or changes == self._judged_at:
+            return NOTHING
+        self._judged_at = changes
+        return self._put(pools) if problems(pools.values(), self._cluster()) != self._book.problems else NOTHING
+
+    def _put(self, pools: Mapping[str, Pool]) -> Affected:
+        before = {pool.name: pool.ranges for pool in self._book.accepted}
+        self._judged_at = self._cache.reserved.changes
+        self._book.put_pools(list(pools.values()), self._cluster())
+        same = before == {pool.name: pool.ranges for pool in self._book.accepted}
+        return NOTHING if same else Affected(services=self._cache.service_index.asking())
+
+    def _cluster(self) -> ClusterAddresses:
+        return ClusterAddresses(self._cache.reserved.addresses(), self._cache.reserved.ranges())
+
+    def _pool_of(self, text: str) -> str | None:
+        pool = self._book.pool_of(ip_of(text))
+        return pool.name if pool is not None else None
