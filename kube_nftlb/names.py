@@ -52,6 +52,10 @@ ANNOTATION_ADDRESS_POOL = f"{ANNOTATION_PREFIX}address-pool"
 ANNOTATION_SHARING_KEY = f"{ANNOTATION_PREFIX}address-sharing-key"
 
 FIELD_MANAGER_ADDRESSES = "kube-nftlb-operator-addresses"
+
+ANNOTATION_NODE_DRAINS = f"{GROUP}/drains"
+"""On a Node, ``true``: other nodes take the load balancer addresses that it announces."""
+
 FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
 FIELD_MANAGER_AGENT = "kube-nftlb-agent"

@@ -65,6 +65,12 @@ class CommonSettings(Settings):
     """Log format: `json` (one object per line) or `console` (for reading)."""
     namespace: Annotated[Text, Variable("KUBE_NFTLB_NAMESPACE")] = "kube-nftlb-system"
     """Namespace of the operator's Lease and the agents' DaemonSet."""
+    addresses: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESSES", "addresses.enabled")] = False
+    """Give Services of type LoadBalancer addresses from NftlbAddressPools, and have nodes answer ARP and NDP for them.
+
+    These are Services with the class `kube-nftlb.io/nftlb`. The operator may then write the status of Services, and
+    read pools and namespaces; the agents may read pools, and write the Leases of addresses.
+    """
     limits: NamespaceLimits = NamespaceLimits()
 
 
@@ -155,11 +161,6 @@ class OperatorSettings(CommonSettings):
     """Write the condition `kube-nftlb.io/Programmed` into the status of Services.
 
     Otherwise nothing is written to Services.
-    """
-    addresses: Annotated[Switch, Variable("KUBE_NFTLB_ADDRESSES", "addresses.enabled")] = False
-    """Give Services of type LoadBalancer with the class `kube-nftlb.io/nftlb` addresses from NftlbAddressPools.
-
-    The operator may then write the status of Services, and read pools and namespaces.
     """
     addresses_without_class: Annotated[
         Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
@@ -302,6 +303,10 @@ class AgentSettings(CommonSettings):
     """CIDRs of the node addresses on which node ports listen; for a family without a CIDR, all addresses of that
     family. Default: the InternalIPs of the nodes (`primary`).
     """
+    responder_socket: Annotated[Path, Allowed("a path"), Variable("KUBE_NFTLB_RESPONDER_SOCKET")] = Path(
+        "/run/kube-nftlb-responder/socket"
+    )
+    """Socket of the process that answers ARP and NDP for the addresses that this node announces."""
     conntrack: ConntrackSettings = ConntrackSettings()
     traffic: TrafficSettings | None = None
     """None if the metrics of farms are off."""

@@ -66,11 +66,14 @@ def up(
         ),
     ] = Runtime("namespaces"),  # noqa: B008
     operators: Annotated[int, typer.Option(min=1, help="Number of operators; one of them is the leader.")] = 1,
-    addresses: Annotated[bool, typer.Option("--addresses", help="Give Services addresses from pools.")] = False,
+    addresses: Annotated[
+        bool, typer.Option("--addresses", help="Give Services addresses from pools, and announce them.")
+    ] = False,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    settings = {"operator": {"KUBE_NFTLB_ADDRESSES": "on" if addresses else "off"}}
+    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses else "off"}
+    settings = {"operator": switch, "agent": switch}
     with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(

@@ -18,6 +18,7 @@ KUBELET = "kubelet"
 OPERATOR = "operator"
 AGENT = "agent"
 NFTLB = "nftlb"
+RESPONDER = "responder"
 KUBE_PROXY = "kube-proxy"
 BESIDE = "+kube-nftlb"
 """The end of the names of proxies that run while nftlb and the agents wait to be started."""
@@ -34,6 +35,8 @@ CNI_PLUGINS = "/usr/lib/cni"
 """Where Debian has the CNI plugins of CONTAINERS."""
 
 
+ADDRESSES = "KUBE_NFTLB_ADDRESSES"
+"""The setting of agents by which they announce addresses, and have a responder."""
 _AGENT_GRACE_S = 100.0
 """It waits for the proxy that takes over from it."""
 
@@ -96,7 +99,8 @@ class Blueprint:
             return []
         operators = [self._operator(number) for number in range(1, self.operators + 1)]
         daemons = [self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes]
-        return [*operators, *self._waiting(daemons)]
+        announcing = [node for node in self.nodes if self._settings(AGENT, node).get(ADDRESSES) == "on"]
+        return [*operators, *self._waiting([*daemons, *map(self._responder, announcing)])]
 
     def proxies(self) -> list[Component]:
         """Return the service proxies of all nodes; empty for the proxy ``none``."""
@@ -189,7 +193,14 @@ class Blueprint:
             "KUBE_NFTLB_METRICS_ADDRESS": "[::]:9195",
             "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
             "KUBE_NFTLB_PROXY_MODE_ADDRESS": "127.0.0.1:10249",
+            "KUBE_NFTLB_RESPONDER_SOCKET": _responder_socket(node),
         }
+
+    def _responder(self, node: NodePlan) -> Component:
+        """Return the process that answers ARP and NDP for the agent, with the one capability that its container has."""
+        only = ("setpriv", "--bounding-set=-all,+net_raw", "--inh-caps=-all")
+        argv = (*only, sys.executable, "-m", "kube_nftlb.announce.wire", _responder_socket(node))
+        return Component(RESPONDER, node.name, argv)
 
     def _operator(self, number: int) -> Component:
         """Return operator ``number``, counted from 1. All share the control plane's network, with their own ports."""
@@ -213,6 +224,11 @@ class Blueprint:
     def _settings(self, name: str, node: NodePlan | None) -> dict[str, str]:
         own = self.settings.get(f"{name}@{node.name}", {}) if node else {}
         return {**self.settings.get(name, {}), **own}
+
+
+def _responder_socket(node: NodePlan) -> str:
+    # The lab's /run is its own, and the path of a socket has to be short.
+    return f"/run/responder-{node.name}.sock"
 
 
 def base_environment(files: LabFiles, *bin_folders: Path) -> dict[str, str]:

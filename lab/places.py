@@ -8,6 +8,8 @@ from lab import addresses, components
 from lab.state import LabFiles, LabRecord
 
 CLIENT = "client"
+SWITCH = "switch"
+"""Where the links of nodes and client come together, and the control plane is."""
 
 
 class Places:
@@ -20,6 +22,8 @@ class Places:
 
     def netns(self, where: str) -> Path:
         """Return the file of a network namespace. Raises LabError if there is no such place."""
+        if where == SWITCH:
+            return Path(f"/proc/{self._record.pid}/ns/net")
         path = self._inside(self._netns(where))
         if not path.exists():
             raise errors.LabError(f"no running pod {where!r}; other places: {', '.join([*self._nodes, CLIENT])}")

@@ -4,7 +4,7 @@ Nothing of kube-nftlb runs as cluster admin, so that tests fail if the chart lac
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import yaml
@@ -34,6 +34,10 @@ _MORE = {
     "KUBE_NFTLB_ADDRESSES": "operator-addresses",
 }
 """The operator's further rules, by the setting that needs them, as in the chart's template."""
+_OF_AGENTS = {"KUBE_NFTLB_ADDRESSES": "agent-addresses"}
+"""The same of the agents."""
+_IN_NAMESPACE = {"agent-addresses": "agent-namespace-addresses"}
+"""Those that come with these in the namespace of kube-nftlb."""
 
 
 def folder() -> Path:
@@ -41,13 +45,14 @@ def folder() -> Path:
     return Path(__file__).parents[1] / "charts/kube-nftlb/rbac"
 
 
-async def grant(client: Kube, rules: Path, operator_settings: Mapping[str, str]) -> None:
-    """Create the service accounts and bind the roles in a folder to them, as these settings of the operator need."""
+async def grant(
+    client: Kube, rules: Path, operator_settings: Mapping[str, str], agent_settings: Mapping[str, str]
+) -> None:
+    """Create the service accounts and bind the roles in a folder to them, as these settings need."""
     await client.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
-    more = [file for variable, file in _MORE.items() if operator_settings.get(variable) == "on"]
     bodies = [
-        *_objects(rules, OPERATOR_ACCOUNT, _FILES[OPERATOR_ACCOUNT], more),
-        *_objects(rules, AGENT_ACCOUNT, _FILES[AGENT_ACCOUNT], ()),
+        *_objects(rules, OPERATOR_ACCOUNT, _FILES[OPERATOR_ACCOUNT], _needed(_MORE, operator_settings)),
+        *_objects(rules, AGENT_ACCOUNT, _FILES[AGENT_ACCOUNT], _needed(_OF_AGENTS, agent_settings)),
     ]
     await asyncio.gather(*(client.apply(resource, body, field_manager=_FIELD_MANAGER) for resource, body in bodies))
 
@@ -64,7 +69,11 @@ async def agent_token(client: Kube, plan: NodePlan) -> str:
     return await _token(client, AGENT_ACCOUNT, {"boundObjectRef": reference})
 
 
-def _objects(rules: Path, account: str, file: str, more: Iterable[str]) -> list[tuple[Resource, JsonObject]]:
+def _needed(files: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
+    return [file for variable, file in files.items() if settings.get(variable) == "on"]
+
+
+def _objects(rules: Path, account: str, file: str, more: Collection[str]) -> list[tuple[Resource, JsonObject]]:
     everywhere, here = ({"name": account}, {"name": account, "namespace": NAMESPACE})
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
 
@@ -83,7 +92,7 @@ def _objects(rules: Path, account: str, file: str, more: Iterable[str]) -> list[
         (_ACCOUNTS, {"metadata": here}),
         (_CLUSTER_ROLES, role(everywhere, file, *more)),
         (_CLUSTER_ROLE_BINDINGS, binding(everywhere, "ClusterRole")),
-        (_ROLES, role(here, f"{file}-namespace")),
+        (_ROLES, role(here, f"{file}-namespace", *(_IN_NAMESPACE[each] for each in more if each in _IN_NAMESPACE))),
         (_ROLE_BINDINGS, binding(here, "Role")),
     ]
 

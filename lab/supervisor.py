@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -76,8 +76,8 @@ class Supervisor:
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
             if with_crds:
-                settings = self._blueprint.settings.get(components.OPERATOR, {})
-                granting = rights.grant(client, rights.folder(), settings)
+                of_operator, of_agents = map(self._settings_of, (components.OPERATOR, components.AGENT))
+                granting = rights.grant(client, rights.folder(), of_operator, of_agents)
                 await asyncio.gather(readiness.apply_crds(client, crds), granting)
                 self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
                 self._start(self._blueprint.operators_and_daemons())
@@ -88,6 +88,9 @@ class Supervisor:
             if self._blueprint.proxy == "kube-nftlb":
                 self._report("waiting for the agents")
                 await readiness.until_agents_ready(client, nodes)
+
+    def _settings_of(self, component: str) -> Mapping[str, str]:
+        return self._blueprint.settings.get(component, {})
 
     async def _until_crash_loop(self) -> None:
         while True:

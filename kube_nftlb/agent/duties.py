@@ -1,6 +1,7 @@
 """The duties of an agent, each a task of its own, and the parts that they share."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kube_nftlb import metrics
 from kube_nftlb.agent import keep_nat
+from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -61,6 +63,8 @@ class Agent(NamedTuple):
     """Duties that listen on ports of kube-proxy, which may need them first."""
     duties: Mapping[str, Duty]
     """All else but the reconciler's loop, which ends before them."""
+    announcing: Announcing | None
+    """None if no addresses are announced."""
 
 
 async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
@@ -76,7 +80,14 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
-    page = metrics.Page("agent", Gauges(inputs, reconciler, settings.sysctl_dir).refresh)
+    announcing = None
+    if settings.addresses:
+        announcing = Announcing(
+            kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
+        )
+        reporter.addresses = lambda: announcing.summary
+    gauges = Gauges(inputs, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+    page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
     )
@@ -85,7 +96,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
     drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
-    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes)
+    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
     takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
@@ -104,6 +115,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "events": events.run,
         "keep-nat": keep_nat.run,
     }
+    if announcing is not None:
+        duties["announce"] = announcing.run
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
         duties["traffic"] = partial(count_traffic, series.add)
@@ -118,7 +131,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
     groups = stop_first, stop_after_handover, on_proxy_ports, duties
-    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups)
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups, announcing)
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -62,6 +62,9 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        if done == {stopped} and agent.announcing is not None:
+            # While all else goes on: until another node has an address, clients come here.
+            await agent.announcing.hand_over()
         await _end(stop_first)
         why = ShutdownReason.RESTART
         if done == {stopped}:
@@ -76,6 +79,8 @@ async def _run(settings: AgentSettings) -> None:
                 partial(_end, on_proxy_ports),
                 proxy_gone=proxy is not None and proxy.gone,
             )
+        if why is not ShutdownReason.RESTART and agent.announcing is not None:
+            await agent.announcing.give_up()
         await _end(stop_after_handover)
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)

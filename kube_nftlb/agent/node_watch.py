@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import structlog
 from pyroute2 import IPRoute
 
 from kube_nftlb import errors
+from kube_nftlb.agent.announcing.announcing import Announcing
+from kube_nftlb.agent.announcing.nodes import NodeSeen, seen
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -36,13 +39,18 @@ class NodeWatch:
         own_node: OwnNode,
         settings: AgentSettings,
         count: Callable[[int], None] = lambda _: None,
+        announcing: Announcing | None = None,
     ) -> None:
-        """``count`` gets the number of nodes in the cluster whenever it may have changed."""
+        """``count`` gets the number of nodes in the cluster whenever it may have changed.
+
+        ``announcing``, if any, gets what decides which of them may announce addresses.
+        """
         self._kube = kube
         self._inputs = inputs
         self._settings = settings
         self._own_node = own_node
         self._count = count
+        self._announcing = announcing
         self._local_ips: tuple[str, ...] = ()
         self._service_cidrs: dict[str, tuple[str, ...]] | None = None
         own_node.subscribe(self._tell)
@@ -51,7 +59,7 @@ class NodeWatch:
         """Watch everything until cancelled."""
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node),
-            watch_node_ips(self._kube, self._set_nodes),
+            watch_node_ips(self._kube, self._set_nodes, self._announcing.set_nodes if self._announcing else None),
             self._watch_service_cidrs(),
             self._watch_addresses(),
         )
@@ -126,15 +134,30 @@ def _addresses() -> tuple[str, ...]:
         return tuple(sorted({entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr()}))
 
 
-async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str], int], None]) -> None:
-    """Call ``tell`` with the addresses of all nodes, and their number, first and on each change, until cancelled."""
-    known: dict[str, tuple[str, ...]] = {}
+class _Known(NamedTuple):
+    ips: tuple[str, ...]
+    seen: NodeSeen | None
+
+
+async def watch_node_ips(
+    kube: Kube,
+    tell: Callable[[frozenset[str], int], None],
+    tell_nodes: Callable[[Mapping[str, NodeSeen], frozenset[str]], None] | None = None,
+) -> None:
+    """Call ``tell`` with the addresses of all nodes, and their number, first and on each change, until cancelled.
+
+    ``tell_nodes``, if given, gets what else bears on where addresses are announced, and the addresses.
+    """
+    known: dict[str, _Known] = {}
+
+    def read(raw: JsonObject) -> _Known:
+        return _Known(ips_of(raw), seen(raw) if tell_nodes is not None else None)
 
     def put(raw: JsonObject) -> None:
-        name, ips = raw["metadata"]["name"], ips_of(raw)
+        name, now = raw["metadata"]["name"], read(raw)
         # Kubelets write their Nodes every five minutes.
-        if known.get(name) != ips:
-            known[name] = ips
+        if known.get(name) != now:
+            known[name] = now
             report()
 
     def remove(raw: JsonObject) -> None:
@@ -142,14 +165,17 @@ async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str], int], None]
             report()
 
     def report() -> None:
-        tell(frozenset(ip for ips in known.values() for ip in ips), len(known))
+        ips = frozenset(ip for each in known.values() for ip in each.ips)
+        tell(ips, len(known))
+        if tell_nodes is not None:
+            tell_nodes({name: each.seen for name, each in known.items() if each.seen is not None}, ips)
 
     def replace(listing: Listing) -> None:
         known.clear()
-        known.update((item["metadata"]["name"], tuple(item["ips"])) for item in listing.items)
+        known.update((item["metadata"]["name"], item["known"]) for item in listing.items)
         report()
 
     def slim(raw: JsonObject) -> JsonObject:
-        return {"metadata": {"name": raw["metadata"]["name"]}, "ips": ips_of(raw)}
+        return {"metadata": {"name": raw["metadata"]["name"]}, "known": read(raw)}
 
     await list_and_watch(kube, NODES, Handlers(replace, put, remove), transform=slim)

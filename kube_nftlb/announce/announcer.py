@@ -29,12 +29,22 @@ _log = structlog.get_logger()
 class Announcer:
     """The addresses of the node ``me``. ``clock`` is the monotonic one."""
 
-    def __init__(self, me: str, responder: Path, leases: Leases, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        me: str,
+        responder: Path,
+        leases: Leases,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_change`` is called when ``held`` or ``acts`` may have changed."""
         self._ownership = Ownership(me)
         self._leases = leases
         self._clock = clock
-        self._client = ResponderClient(responder, self._heard)
+        self._on_change = on_change
+        self._client = ResponderClient(responder, self._heard, self._lost)
         self._changed = asyncio.Event()
+        self._decided = asyncio.Event()
         self._listed = asyncio.Event()
         self._given = asyncio.Event()
         self._state: State | None = None
@@ -58,10 +68,26 @@ class Announcer:
         self._given.set()
         self._changed.set()
 
-    def leave(self) -> None:
-        """Ask other nodes to take the addresses; this one answers until they have."""
+    async def hand_over(self, patience_s: float) -> None:
+        """Have other nodes take the addresses, if there are any, and return once they have; wait no longer than that.
+
+        This node answers until then, and takes no address any more.
+        """
         self._ownership.leaving = True
+        await self._until(lambda: not self._ownership.is_awaited, patience_s)
+
+    async def give_up(self, patience_s: float) -> None:
+        """Answer for nothing any more, and say so in the Leases, as far as that is possible in this time."""
+        self.facts({})
+        await self._until(lambda: not self._ownership.holds, patience_s)
+
+    async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while not done():
+                    self._decided.clear()
+                    await self._decided.wait()
 
     async def run(self) -> None:
         """Hold addresses until cancelled. The responder goes on for some seconds."""
@@ -78,6 +104,8 @@ class Announcer:
             self._changed.clear()
             outcome = self._ownership.decide(self._clock())
             self._act(outcome)
+            self._decided.set()
+            self._on_change()
             try:
                 async with asyncio.timeout(None if outcome.again is None else max(0.0, outcome.again - self._clock())):
                     await self._changed.wait()
@@ -100,6 +128,10 @@ class Announcer:
         else:
             _log.info("on the wire", what=type(event).__name__, **msgspec.structs.asdict(event))
         self._ownership.event(event, self._clock())
+        self._changed.set()
+
+    def _lost(self) -> None:
+        self._ownership.has_responder = False
         self._changed.set()
 
     def _seen(self, ip: str, record: Record) -> None:

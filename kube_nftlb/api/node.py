@@ -10,6 +10,9 @@ from kube_nftlb.reasons import FailureReason
 FAILED_FARMS_MAX = 100
 FAILED_NAMESPACES_MAX = 1000
 DRAINING_SHOWN_MAX = 100
+ANNOUNCED_SHOWN_MAX = 1000
+BLOCKED_SHOWN_MAX = 20
+BLOCKED_ADDRESSES_MAX = 10
 
 
 class FarmProblem(Model):
@@ -60,6 +63,37 @@ class NodeDraining(Model):
     busiest: Annotated[
         tuple[DrainingBackend, ...],
         Field(description="Those with connections, the busiest first.", max_length=DRAINING_SHOWN_MAX),
+    ] = ()
+
+
+_Ip = Annotated[str, Field(max_length=45)]
+
+
+class BlockedAddresses(Model):
+    """Addresses that a node does not announce for one reason."""
+
+    reason: Annotated[str, Field(description="Reason, as a CamelCase word; docs/conditions.md explains each.")]
+    message: Annotated[str, Field(description="Explanation.", max_length=512)] = ""
+    number: Annotated[int, Field(description="Number of these addresses.", ge=1)]
+    addresses: Annotated[
+        tuple[_Ip, ...], Field(description="The first of them.", max_length=BLOCKED_ADDRESSES_MAX)
+    ] = ()
+
+
+class NodeAddresses(Model):
+    """The addresses of pools, on this node."""
+
+    number: Annotated[int, Field(description="Number of addresses that the node announces.", ge=0)] = 0
+    announced: Annotated[
+        tuple[_Ip, ...],
+        Field(description="The first of them.", max_length=ANNOUNCED_SHOWN_MAX),
+    ] = ()
+    blocked: Annotated[
+        tuple[BlockedAddresses, ...],
+        Field(
+            description="Addresses that the node would not announce even if no other node did, and why.",
+            max_length=BLOCKED_SHOWN_MAX,
+        ),
     ] = ()
 
 
@@ -123,6 +157,9 @@ class NodeStatus(Model):
     draining: Annotated[
         NodeDraining, Field(description="Connections to backends that drain, counted every few seconds.")
     ] = NodeDraining()
+    addresses: Annotated[
+        NodeAddresses, Field(description="Addresses of NftlbAddressPools that the node announces, or does not.")
+    ] = NodeAddresses()
     drift_repaired: Annotated[
         int,
         Field(description="How often drift in the kernel was repaired since the agent started.", ge=0),

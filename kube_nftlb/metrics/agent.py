@@ -118,6 +118,13 @@ NFTLB_REQUESTS_FAILED = counter(
     "agent",
     reason=("Unreachable", "Refused"),
 )
+NODE_ADDRESSES = gauge(
+    "kube_nftlb_node_addresses",
+    "Addresses of NftlbAddressPools, as this node sees them; none if addresses.enabled of the chart is off.",
+    "agent",
+    state="announced (this node answers for them), blocked (it would not even if no other node did: see "
+    "status.addresses of its NftlbNode), standby (all others)",
+)
 
 
 _FARM = {"farm_namespace": "namespace of the farm", "farm": "name of the farm"}

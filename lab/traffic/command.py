@@ -1,6 +1,7 @@
 """The command line of ``python -m lab.traffic``."""
 
 import argparse
+import asyncio
 import json
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.traffic import count, echo, hammer, steady, stream, until
+from lab.traffic import arrivals, count, echo, hammer, steady, stream, until
 from lab.traffic.ask import Target
 
 _TIMEOUT_S = 2.0
@@ -54,6 +55,16 @@ def _parser() -> argparse.ArgumentParser:
     steadily = actions.add_parser("steady", help="try the targets on standard input, until SIGTERM or for --seconds")
     steadily.add_argument("--seconds", type=float)
 
+    arriving = actions.add_parser(
+        "arrivals",
+        help="connect to the addresses on standard input as soon as somebody on the segment answers for them",
+    )
+    arriving.add_argument("port", type=int)
+    arriving.add_argument("--connections", type=int, default=20, help="connections to each")
+    arriving.add_argument("--every-ms", type=float, default=50)
+    arriving.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
+    arriving.add_argument("--patience", type=float, default=30, metavar="S", help="time for the last ones to arrive")
+
     echoing = actions.add_parser("echo", help="answer what `steady` sends, until SIGTERM")
     echoing.add_argument("port", type=int)
 
@@ -81,6 +92,16 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         streams = [steady.Stream(*fields) for fields in json.loads(sys.stdin.readline())]
         print("begun", file=sys.stderr, flush=True)
         return steady.Steady(streams).run(stop, arguments.seconds)
+    if arguments.action == "arrivals":
+        return asyncio.run(
+            arrivals.arrivals(
+                arguments.port,
+                arguments.connections,
+                arguments.every_ms / 1000,
+                arguments.timeout,
+                arguments.patience,
+            )
+        )
     if arguments.action.startswith("until"):
         target = Target(arguments.host, arguments.port, _CONNECT_TIMEOUT_S)
         wait = until.until_answers if arguments.action == "until-answers" else until.until_refuses

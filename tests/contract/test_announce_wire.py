@@ -238,3 +238,15 @@ def test_it_needs_one_capability_and_25_megabytes(lab: Lab) -> None:
     assert int(status["CapEff"], 16) == 1 << 13, "NET_RAW (capability.h)"
     assert int(status["VmRSS"].split()[0]) <= 25 * 1024
     assert lab.client.neighbour("2001:db8::11f3") == lab.node.mac, "the last of 500"
+
+
+def test_told_to_end_it_answers_until_it_holds_nothing(lab: Lab) -> None:
+    lab.agent.want(State(0.0, BOTH))
+    assert lab.client.neighbour(FOUR) == lab.node.mac
+    lab.agent.process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)
+    assert lab.agent.process.poll() is None
+    lab.client.forget()
+    assert lab.client.neighbour(FOUR) == lab.node.mac
+    lab.agent.want(State(0.0))
+    assert lab.agent.process.wait(3) == 0

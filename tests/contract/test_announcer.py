@@ -193,9 +193,12 @@ async def test_a_drain_fails_no_connection() -> None:
         await until_connected(made.client, other_than="")
         answers: list[str] = []
         began = time.monotonic()
+        leaving: asyncio.Task[None] | None = None
         while time.monotonic() < began + 2.0:
             answers.append(await connect(made.client, 1.0))
             if len(answers) == 50:
-                holder.announcer.leave()
+                leaving = asyncio.create_task(holder.announcer.hand_over(2.0))
         assert "" not in answers
+        assert leaving is not None
+        assert leaving.done(), "it waits until another node has the address, and no longer"
         assert answers[0] == holder.name != answers[-1]

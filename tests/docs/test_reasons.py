@@ -6,6 +6,7 @@ from typing import get_args
 import yaml
 
 from kube_nftlb import reasons
+from kube_nftlb.announce.ownership.gate import Reason
 from tests.docs import pages
 from tests.docs.reader import ROOT
 
@@ -24,7 +25,7 @@ KINDS = (
 
 
 def test_every_reason_is_explained() -> None:
-    every = {reason for kind in KINDS for reason in get_args(kind)}
+    every = {*Reason, *(reason for kind in KINDS for reason in get_args(kind))}
     cells = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
     assert every - {reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)} == set()
 

@@ -67,21 +67,25 @@ def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:
 
 def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
     """Return the backends that may get connections on a node."""
+    return choose(able(spec), spec.traffic_policy, facts)
+
+
+def able(spec: FarmSpec) -> list[Backend]:
+    """Return the backends that may get connections on some node, if they are ready."""
     if spec.state in ("off", "down"):
-        return Endpoints((), ())
+        return []
     highest = priority_in_use(spec)
-    able = [backend for backend in spec.backends if backend.state == "up" and backend.priority <= highest]
-    return choose(able, spec.traffic_policy, facts)
+    return [backend for backend in spec.backends if backend.state == "up" and backend.priority <= highest]
 
 
 def priority_in_use(spec: FarmSpec) -> int:
     """Return the highest priority in use; backends above it are on standby."""
-    able = [backend.priority for backend in spec.backends if _able(backend)]
-    unable = [backend.priority for backend in spec.backends if not _able(backend)]
+    available = [backend.priority for backend in spec.backends if _available(backend)]
+    unavailable = [backend.priority for backend in spec.backends if not _available(backend)]
     highest = spec.priority
-    while (further := spec.priority + sum(priority <= highest for priority in unable)) > highest:
+    while (further := spec.priority + sum(priority <= highest for priority in unavailable)) > highest:
         highest = further
-    return max(highest, min(able, default=highest))
+    return max(highest, min(available, default=highest))
 
 
 def cut_off(spec: FarmSpec) -> frozenset[str]:
@@ -114,5 +118,5 @@ def _lingers(spec: FarmSpec, backend: Backend) -> bool:
     return flows and backend.state == "up" and backend.serving and backend.terminating
 
 
-def _able(backend: Backend) -> bool:
+def _available(backend: Backend) -> bool:
     return backend.ready and backend.state == "up"

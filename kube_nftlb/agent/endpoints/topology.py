@@ -22,15 +22,16 @@ def choose(backends: Sequence[Backend], policy: TrafficPolicy, facts: NodeFacts)
     ``cluster`` alone, and only while every ready backend has some and one is meant for this node or zone.
     """
     ready = [backend for backend in backends if backend.ready]
-    cluster = _preferred(ready, facts) or _last_resort(backends)
+    cluster = _preferred(ready, facts) or last_resort(backends)
     if policy == "Cluster":
         return Endpoints(tuple(cluster), ())
     here = [backend for backend in backends if backend.node_name == facts.name]
-    local = [backend for backend in here if backend.ready] or _last_resort(here)
+    local = [backend for backend in here if backend.ready] or last_resort(here)
     return Endpoints(tuple(cluster), tuple(local))
 
 
-def _last_resort(backends: Iterable[Backend]) -> list[Backend]:
+def last_resort(backends: Iterable[Backend]) -> list[Backend]:
+    """Return the backends that are used if none is ready: those that serve while they terminate."""
     return [backend for backend in backends if backend.serving and backend.terminating]
 
 

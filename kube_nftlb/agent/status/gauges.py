@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
 from kube_nftlb import metrics
+from kube_nftlb.agent.announcing.summary import AddressState
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -18,10 +20,18 @@ _FarmState = Literal["programmed", "pending", "failed", "refused"]
 class Gauges:
     """Sets the agent's gauges."""
 
-    def __init__(self, inputs: Inputs, reconciler: Reconciler, sysctl_dir: Path) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        reconciler: Reconciler,
+        sysctl_dir: Path,
+        addresses: Callable[[], Counter[str]] = Counter,
+    ) -> None:
+        """``addresses`` counts those of pools by AddressState."""
         self._inputs = inputs
         self._reconciler = reconciler
         self._sysctl_dir = sysctl_dir
+        self._addresses = addresses
 
     def refresh(self) -> None:
         """Set all gauges."""
@@ -32,6 +42,7 @@ class Gauges:
         up = sum(farm.scheduled for farm in programmed)
         backends = {"up": up, "off": sum(farm.endpoints for farm in programmed) - up}
         metrics.set_states(metrics.NODE_BACKENDS, backends, backends)
+        metrics.set_states(metrics.NODE_ADDRESSES, self._addresses(), get_args(AddressState))
         metrics.NODE_POLICIES.set(self._inputs.policies.count)
         metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(self._inputs.slices.pending)
         metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(_without_local_backends(self._inputs))

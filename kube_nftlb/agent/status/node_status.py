@@ -12,6 +12,7 @@ from kube_nftlb.api.node import (
     FAILED_FARMS_MAX,
     FAILED_NAMESPACES_MAX,
     FarmProblem,
+    NodeAddresses,
     NodeEngines,
     NodeStatus,
     NodeVersions,
@@ -37,6 +38,7 @@ def node_status(
     versions: NodeVersions,
     before: NodeStatus | None,
     now: datetime,
+    addresses: NodeAddresses = NodeAddresses(),  # noqa: B008 - immutable
 ) -> NodeStatus:
     """Return the status to write. Conditions keep the time of their last transition from ``before``."""
     reachable, failed = not progress.engine_error, progress.failed
@@ -77,6 +79,7 @@ def node_status(
         failed_namespaces=tuple(unlisted[:FAILED_NAMESPACES_MAX]),
         warnings=tuple(_problem(key, progress.warnings[key]) for key in warned),
         draining=progress.draining,
+        addresses=addresses,
         drift_repaired=progress.drift_repaired,
         last_error=(progress.last_error or "")[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),

@@ -13,6 +13,7 @@ from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
+from kube_nftlb.agent.sync.load_balancers import LoadBalancers
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
@@ -54,6 +55,7 @@ class Inputs:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
+        self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
         self.wake = asyncio.Event()

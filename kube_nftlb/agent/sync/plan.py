@@ -18,6 +18,7 @@ from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, avoid, decide, stays
+from kube_nftlb.agent.sync.load_balancers import InKernel, in_kernel
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -61,6 +62,8 @@ class Expected(NamedTuple):
     withdraws: bool
     problem: Problem | None
     warnings: tuple[str, ...]
+    in_kernel: InKernel | None
+    """What clients from outside meet then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,13 @@ class Planned:
         """What is to be verified."""
         serves = isinstance(self.decision, Serve)
         warnings = tuple(_warnings(self.farm)) if serves and self.farm is not None else ()
-        return Expected(serves, isinstance(self.decision, Withdraw), self.decision.problem, warnings)
+        withdraws = isinstance(self.decision, Withdraw)
+        return Expected(serves, withdraws, self.decision.problem, warnings, self.in_kernel)
+
+    @property
+    def in_kernel(self) -> InKernel | None:
+        """What clients from outside meet once the farm is programmed; None if it has no load balancer address."""
+        return in_kernel(self.decision.farm) if isinstance(self.decision, Serve) else None
 
 
 Plan = Mapping[str, Planned]

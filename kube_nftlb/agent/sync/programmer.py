@@ -77,6 +77,7 @@ class Programmer:
         await self.read_links(self._index.stateless(keys))
         while True:
             planned = await self._plan(keys)
+            self._take_away(planned)
             outcome = await self.applier.apply([each.change for each in planned.values()])
             self.changed.update(outcome.changed)
             farms = {name: each.farm for name, each in planned.items()}
@@ -117,6 +118,7 @@ class Programmer:
         key, decision, now = planned.key, planned.decision, self._clock.now()
         if key is None:
             return
+        self._inputs.load_balancers.planned(key, planned.farm)
         if decision.problem is not None:
             self._inputs.problems.report(key, decision.problem, self._index.get(key))
         if isinstance(decision, Withdraw) and decision.retry:
@@ -125,6 +127,12 @@ class Programmer:
             self._index.look_again(key, now + self._timing.back_off_s)
         if isinstance(decision, Keep) and decision.retry_after_s is not None:
             self._index.look_again(key, now + decision.retry_after_s)
+
+    def _take_away(self, planned: Plan) -> None:
+        """Note what the kernel will have no more, before it changes: nobody is to be told of it now."""
+        for each in planned.values():
+            if each.key is not None and not each.change.keep:
+                self._inputs.load_balancers.changes(each.key, each.in_kernel)
 
     def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
         for name, each in planned.items():
@@ -151,6 +159,7 @@ class Programmer:
         await self._earlier.read()
         lost = await self._engines.load()
         self._earlier.adopt(self._engines, self._index.owner)
+        self._inputs.load_balancers.keep(lambda key: _name(key) in self._engines.programmed)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engines.programmed if self._index.key(name) is None]

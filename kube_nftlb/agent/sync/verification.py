@@ -104,6 +104,7 @@ class Verification:
         is_served = name in self._engines.programmed and await self._programmer.applier.revert(name)
         if name in self._engines.programmed and not is_served:
             await self._programmer.withdraw([name])
+            self._inputs.load_balancers.changes(key, None)
             # It may have spoilt what all share.
             await self._repair.base()
         self._latency.dropped(key)
@@ -125,6 +126,7 @@ class Verification:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
+        self._inputs.load_balancers.verified(key, expected.in_kernel)
         self._inputs.index.accept_change(key)
         problems = self._inputs.problems
         if expected.problem is not None:

@@ -21,6 +21,9 @@ _ALONE_S: Final = 4.5
 _NEXT_ALONE_S: Final = 1.0
 _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
+_FREE_S: Final = 10.0
+"""How long the outcome of a probe counts for an address that nobody holds."""
+_LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
 class Wire(NamedTuple):
@@ -28,6 +31,8 @@ class Wire(NamedTuple):
 
     free: bool = False
     """Nobody answered a probe, or this node has answered since."""
+    free_at: float = 0.0
+    """When the probe ended."""
     other: str = ""
     """The link-layer address of another host that said that it has the address, though this node holds it."""
     other_at: float = 0.0
@@ -101,10 +106,23 @@ def decide(view: View) -> Act:
     if view.alone:
         return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
     if view.may_announce is not None:
-        return Act(why_not=view.may_announce)
+        return Act(probe=_is_next(view), why_not=view.may_announce)
+    if view.leaving:
+        return Act(why_not=_LEAVING)
     if view.me not in view.candidates:
         return Act()
     return _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
+
+
+def _is_next(view: View) -> bool:
+    """Return whether this node is to have a new address once the kernel has its farms: it asks for it meanwhile."""
+    soon = view.may_announce is not None and view.may_announce.reason is Reason.NOT_PROGRAMMED
+    new = not view.record.holder and view.candidates[:1] == (view.me,) and view.api_away_at is None
+    return soon and new and not view.leaving and not (view.wire.free or view.wire.other)
+
+
+def _others(view: View) -> list[str]:
+    return [node for node in view.candidates if node != view.record.holder]
 
 
 def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
@@ -144,19 +162,20 @@ def _used(view: View) -> Act:
 
 def _seek(view: View, open_at: float) -> Act:
     """Take an address that nobody holds, or whose holder should no longer."""
-    due = open_at + view.candidates.index(view.me) * _NEXT_S
+    # One that leaves is out of the question, though all else speaks for it.
+    due = open_at + _others(view).index(view.me) * _NEXT_S
     if view.api_away_at is not None:
         return Act()
     if view.now < due:
         return Act(again=due)
-    if view.record.holder or view.wire.free:
+    if view.record.holder or (view.wire.free and view.now <= view.wire.free_at + _FREE_S):
         return Act(write=Write.CLAIM)
     return _used(view) if view.wire.other else Act(probe=True)
 
 
 def _stand_by(view: View) -> Act:
     """Watch the holder, and take its address if it falls silent."""
-    rank = [node for node in view.candidates if node != view.record.holder].index(view.me)
+    rank = _others(view).index(view.me)
     mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
     if rank >= _WATCHERS or not mac:
         return Act()
@@ -164,9 +183,9 @@ def _stand_by(view: View) -> Act:
         return Act(watch=mac)
     away = view.api_away_at is not None
     due = silent_at + (_ALONE_S + rank * _NEXT_ALONE_S if away else rank * _NEXT_SILENT_S)
-    if view.wire.silent_alone:
-        # A node that is cut off from its segment, and not from the API server, would take the address in vain.
-        due = max(due, view.superseded_until)
+    # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
+    # cut off from it, and would take the address in vain.
+    due = max(due, view.superseded_until)
     if view.now < due:
         return Act(watch=mac, again=due)
     return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)

@@ -3,7 +3,7 @@
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 
@@ -17,20 +17,29 @@ class Demand(NamedTuple):
 
 
 def candidates(demands: Mapping[str, Demand], held: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the nodes for each address: preferred ones first, then those that hold the fewest.
+    """Return the nodes for each address, preferred ones first.
 
-    ``held`` has the holders there are. An address that has one stays there while it may (``address``), so this order
-    counts when a new holder is sought, and nothing moves because a node joins.
+    ``held`` has the holders there are. An address that has one stays there while it may (``address``), so nothing moves
+    because a node joins; who watches the holder does not depend on what others hold, so that all nodes agree. For an
+    address without one, the nodes that hold the fewest come first.
     """
     counts = Counter(held.values())
     ordered = {}
     for ip in sorted(demands):
         demand = demands[ip]
+        if held.get(ip) in demand.nodes:
+            ordered[ip] = _standbys(ip, demand)
+            continue
         ordered[ip] = tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, counts)))
-        if ordered[ip] and held.get(ip) not in demand.nodes:
+        if ordered[ip]:
             # It is about to be held there: the next address counts it.
             counts[ordered[ip][0]] += 1
     return ordered
+
+
+@lru_cache(maxsize=1 << 14)
+def _standbys(ip: str, demand: Demand) -> tuple[str, ...]:
+    return tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, Counter[str]())))
 
 
 def _rank(ip: str, demand: Demand, counts: Counter[str], node: str) -> tuple[bool, int, int]:

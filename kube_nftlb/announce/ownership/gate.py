@@ -10,10 +10,13 @@ class Reason(StrEnum):
 
     NO_FARM = "NoFarm"
     NODE_EXCLUDED = "NodeExcluded"
+    NODE_LEAVES = "NodeLeaves"
     NOT_SELECTED = "NotSelected"
     NO_LINK = "NoLink"
+    NO_RESPONDER = "NoResponder"
     NOT_PROGRAMMED = "NotProgrammed"
     NO_ENDPOINT = "NoEndpoint"
+    ADDRESS_IN_USE = "AddressInUse"
 
 
 class Blocker(NamedTuple):
@@ -54,6 +57,8 @@ class NodeHere(NamedTuple):
     """By the label node.kubernetes.io/exclude-from-external-load-balancers."""
     selected: bool = True
     """By the node selector of the pool."""
+    leaves: str = ""
+    """Why the node is about to go, or may not work; empty if it is not."""
 
 
 _NO_LINK: Final = Blocker(Reason.NO_LINK, "no interface has the subnet of the address")
@@ -97,6 +102,8 @@ def _of_node(node: NodeHere) -> Blocker | None:
         return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {label}")
     if not node.selected:
         return Blocker(Reason.NOT_SELECTED, "the pool's announce.l2.nodeSelector does not select the node")
+    if node.leaves:
+        return Blocker(Reason.NODE_LEAVES, node.leaves)
     return _NO_LINK if not node.link else None
 
 

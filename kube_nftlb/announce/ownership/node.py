@@ -38,6 +38,9 @@ class Address(NamedTuple):
 _GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
 
 
+_NO_RESPONDER: Final = Blocker(Reason.NO_RESPONDER, "the responder of this node does not run")
+
+
 class Writing(NamedTuple):
     """A Lease to write."""
 
@@ -70,7 +73,7 @@ class _Known:
     alone: bool = False
     fence: tuple[str, float] = ("", 0.0)
     """Who had the address before, and until when to ask there."""
-    superseded_s: float = _SUPERSEDED_FIRST_S / 2
+    superseded_s: float = _SUPERSEDED_FIRST_S
     superseded_until: float = 0.0
     """Until when not to take the address back without having heard anybody, and for how long that was."""
     asked: Write | None = None
@@ -84,6 +87,8 @@ class Ownership:
 
     def __init__(self, me: str) -> None:
         self.leaving = False
+        self.has_responder = False
+        """Whether there is a process that answers. Without one nothing is taken, and what is held stays for a while."""
         self.acts: dict[str, Act] = {}
         """What was decided last, by address."""
         self._me = me
@@ -98,6 +103,18 @@ class Ownership:
     def held(self) -> dict[str, str]:
         """Return the holder of each address that has one."""
         return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
+
+    @property
+    def holds(self) -> bool:
+        """Return whether this node holds any address."""
+        return any(known.record.holder == self._me for known in self._known.values())
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether this node answers for an address that another one may take."""
+        return any(
+            act.answer and set(self._addresses.get(ip, _GONE).candidates) - {self._me} for ip, act in self.acts.items()
+        )
 
     def facts(self, addresses: Mapping[str, Address]) -> None:
         """Take what is known of all addresses."""
@@ -115,14 +132,20 @@ class Ownership:
             self._macs.add(record.mac)
         if record.holder == before.holder:
             return
-        if before.holder == self._me and record.holder and not before.leaving:
-            known.superseded_s = min(_SUPERSEDED_MAX_S, 2 * known.superseded_s)
+        if before.holder == self._me and record.holder and not before.leaving and self._answers_rightly(ip):
+            again = now < known.superseded_until + known.superseded_s
+            known.superseded_s = min(_SUPERSEDED_MAX_S, 2 * known.superseded_s) if again else _SUPERSEDED_FIRST_S
             known.superseded_until = now + known.superseded_s
         known.alone, known.open_at = False, None
         mine = record.holder == self._me
         # Whoever claims an address has found it free, or takes it from its holder.
         known.wire = Wire(free=mine and (asked is Write.CLAIM or self._holds))
         known.fence = (before.mac, now + _FENCE_S) if mine else ("", 0.0)
+
+    def _answers_rightly(self, ip: str) -> bool:
+        """Return whether, as far as this node knows, no other one need take an address from it."""
+        act, address = self.acts.get(ip), self._addresses.get(ip, _GONE)
+        return act is not None and act.answer and self._me in address.candidates
 
     def failed(self, ip: str) -> None:
         """Take note that a write was refused, or not answered: the next decision is by what is seen then."""
@@ -143,7 +166,7 @@ class Ownership:
             known.alone = known.alone and not isinstance(event, Yielded)
 
     def _ready(self, *, holds: bool) -> None:
-        self._holds = holds
+        self._holds, self.has_responder = holds, True
         for known in self._known.values():
             if not holds:
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
@@ -188,7 +211,7 @@ class Ownership:
             now,
             known.record,
             address.candidates,
-            address.may_announce,
+            address.may_announce if self.has_responder else _NO_RESPONDER,
             address.may_keep,
             known.wire,
             known.read_at,
@@ -221,4 +244,4 @@ def _after(event: Yielded | Probed | Silent | Heard, wire: Wire, now: float) -> 
     if event.mac:
         return wire._replace(free=False, other=event.mac, other_at=now)
     # Free, if a probe found it so; else the link was away, and a probe must find out.
-    return wire._replace(free=isinstance(event, Probed), other="")
+    return wire._replace(free=isinstance(event, Probed), free_at=now, other="")

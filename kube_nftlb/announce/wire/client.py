@@ -22,12 +22,20 @@ _log = structlog.get_logger()
 class ResponderClient:
     """Keeps a responder at what the agent wants, for as long as the agent's event loop runs.
 
-    ``heard`` is called with each event. ``clock`` is that of the responder, the monotonic one.
+    ``heard`` is called with each event, ``lost`` when the responder is no longer there. ``clock`` is that of the
+    responder, the monotonic one.
     """
 
-    def __init__(self, path: Path, heard: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        heard: Callable[[Event], None],
+        lost: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._heard = heard
+        self._lost = lost
         self._clock = clock
         self._writer: asyncio.StreamWriter | None = None
 
@@ -69,6 +77,7 @@ class ResponderClient:
                     self._heard(messages.event(line))
         finally:
             self._writer = None
+            self._lost()
             renewing.cancel()
             writer.close()
 

@@ -55,6 +55,11 @@ class Responder:
         self._repeated: dict[tuple[str, str], tuple[int, float]] = {}
         """How often nodes were told that their addresses were taken over, and when last."""
 
+    @property
+    def holds(self) -> bool:
+        """Return whether anything is answered for."""
+        return bool(self._answers)
+
     def standing(self, now: float) -> list[Event]:
         """Return what an agent that has just connected is to be told. What it wants to be probed is probed anew."""
         self._probes.forget()
@@ -119,7 +124,7 @@ class Responder:
         """Return the frames to send now, with their links. Take note of what is over."""
         self._expire(now)
         for rounds in (self._watch, self._fence):
-            ask, silent = rounds.due(now)
+            ask, silent = rounds.due(now, self._sending.links)
             for peer in ask:
                 self._sending.ask(peer, now)
                 if rounds is self._watch and rounds.doubts(peer):

@@ -4,7 +4,7 @@ A node that has many addresses is asked for one of them in each round, in turns,
 does not answer is asked again together with the next: so a node that is gone is told from one that lost an address.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from kube_nftlb.announce.wire.messages import Peer
@@ -31,6 +31,11 @@ class _Round:
         self.ips = ips
         self.silent.intersection_update(ips)
         self._missed = {ip: missed for ip, missed in self._missed.items() if ip in ips}
+
+    def restart(self, now: float) -> None:
+        self.next_at = now + ROUND_S
+        self.heard_at = now
+        self._missed.clear()
 
     def ask(self, now: float) -> tuple[list[str], list[str]]:
         """End a round and begin the next: the addresses to ask for, and those that are silent from now on."""
@@ -73,11 +78,13 @@ class Rounds:
         for node, ips in wanted.items():
             self._rounds[node].keep(ips)
 
-    def due(self, now: float) -> tuple[list[Peer], list[Peer]]:
-        """Return whom to ask now, and who is silent."""
+    def due(self, now: float, links: Container[str]) -> tuple[list[Peer], list[Peer]]:
+        """Return whom to ask now, and who is silent. Nobody is on a link that cannot be used: all begins anew there."""
         ask, silent = [], []
         for (link, mac), each in self._rounds.items():
-            if each.next_at <= now:
+            if link not in links:
+                each.restart(now)
+            elif each.next_at <= now:
                 asked, lost = each.ask(now)
                 ask += [Peer(ip, link, mac) for ip in asked]
                 silent += [Peer(ip, link, mac) for ip in lost]

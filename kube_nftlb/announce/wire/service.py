@@ -2,6 +2,7 @@
 
 import math
 import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,10 +32,15 @@ class Service:
         self._look_at = 0.0
         self._changes = 0
         """The state of the responder for which links were looked at."""
+        self._ending = False
+
+    def end(self) -> None:
+        """Have ``run`` return once nothing is answered for."""
+        self._ending = True
 
     def run(self) -> None:
-        """Answer until the process ends."""
-        while True:
+        """Answer until ``end``, and then until others have the addresses, or the agent is silent."""
+        while not self._ending or self._responder.holds:
             until = min(self._look_at, self._responder.wake() or math.inf)
             ready = self._wait(until)
             late = time.monotonic() > until + _LATE_S
@@ -130,5 +136,12 @@ class Service:
 
 
 def run(path: Path) -> None:
-    """Answer for the agent that connects to this socket. Raises OSError if it cannot be made."""
-    Service(Control(path)).run()
+    """Answer for the agent that connects to this socket, until a signal and until it holds no address any more.
+
+    Both end at the same time where their pod does, and the agent has to hand its addresses over first.
+    Raises OSError if the socket cannot be made.
+    """
+    service = Service(Control(path))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.end())
+    service.run()

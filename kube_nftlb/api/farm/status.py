@@ -7,6 +7,7 @@ from pydantic import Field
 from kube_nftlb.api.base import Condition, Model
 
 BACKENDS_SHOWN_MAX = 100
+ADDRESSES_SHOWN_MAX = 32
 
 
 class BackendStatus(Model):
@@ -24,6 +25,13 @@ class BackendStatus(Model):
     service: Annotated[
         str | None, Field(description="The Service of its group. Absent if spec.backendsFrom has one entry.")
     ] = None
+
+
+class AddressStatus(Model):
+    """A load balancer address that a node announces."""
+
+    ip: Annotated[str, Field(description="IP address.", max_length=45)]
+    announced_by: Annotated[str, Field(description="Name of the node that answers for it.", max_length=253)]
 
 
 class FarmStatus(Model):
@@ -50,6 +58,14 @@ class FarmStatus(Model):
         ),
     ] = ()
     omitted_backends: Annotated[int, Field(description="Number of further backends.", ge=0)] = 0
+    addresses: Annotated[
+        tuple[AddressStatus, ...],
+        Field(
+            description="The load balancer addresses that a node announces.",
+            max_length=ADDRESSES_SHOWN_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
     programmed_nodes: Annotated[int, Field(description="Nodes that have programmed this generation.", ge=0)] = 0
     total_nodes: Annotated[int, Field(description="Nodes that run an agent.", ge=0)] = 0
     nodes: Annotated[str, Field(description="programmedNodes/totalNodes, for printing.")] = ""

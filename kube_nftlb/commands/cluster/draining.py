@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster import drain_plan, terminal
+from kube_nftlb.commands.cluster import drain_plan, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed, namespace_of
@@ -44,6 +44,8 @@ class _Found(NamedTuple):
     """The state that the annotation of each Pod says."""
     open_node: str
     """The node that is meant if it takes new Pods, which do not drain; else empty."""
+    announcing: str
+    """The node that is meant if it may announce addresses; else empty."""
 
 
 async def drain(target: Target, name: str, options: DrainOptions) -> bool:
@@ -60,6 +62,11 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
             raise errors.UsageError(
                 f"{found.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
             )
+        if found.announcing:
+            # Before its backends: clients of the addresses come to it.
+            _note(options, await node_addresses.hand_over(kube, found.announcing))
+        if not plan.members:
+            return False
         await _write_annotations(kube, plan.pods, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
@@ -85,6 +92,8 @@ async def undrain(target: Target, name: str) -> None:
     """Give a backend, or the backends of a node, connections again. Raises UsageError if there is no such."""
     async with connected(target) as kube:
         found = await _find(kube, target, name)
+        if found.announcing:
+            await node_addresses.take_back(kube, found.announcing)
         await _write_annotations(kube, [pod for pod, state in found.states.items() if state == DRAIN], None)
         for edit in found.plan.edits:
             await _apply(kube, edit, None)
@@ -124,20 +133,21 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         open_node = plain if not (node.get("spec") or {}).get("unschedulable") else ""
     else:
         chosen, what, open_node = backends, f"backend {namespace}/{plain}", ""
-    if not chosen:
+    announcing = plain if node is not None and await node_addresses.in_use(kube) else ""
+    if not chosen and not announcing:
         hint = "no farm has a backend there" if node is not None else f"namespace {namespace}"
         raise errors.UsageError(f"no backend or node {plain!r} ({hint})")
     plan, problems = drain_plan.plan(chosen, everything)
     for problem in problems:
         terminal.note(problem)
-    if not plan.members:
+    if not plan.members and not announcing:
         raise errors.UsageError(f"nothing of {what} can be drained")
     pods = await asyncio.gather(*(kube.get(PODS, pod.name, pod.namespace) for pod in plan.pods))
     states = {
         pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
         for pod, raw in zip(plan.pods, pods, strict=True)
     }
-    return _Found(what, plan, states, open_node)
+    return _Found(what, plan, states, open_node, announcing)
 
 
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
 from kube_nftlb.commands.cluster.queries import COMPONENT
 from kube_nftlb.commands.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
@@ -61,6 +63,7 @@ ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
     "NotAllowed": "change what the message names, or ask the cluster's administrator",
 }
 """What to do about a Service that lacks an address."""
+_SEE_ADDRESSES: Final = "see docs/addresses.md"
 
 
 class Finding(NamedTuple):
@@ -82,8 +85,9 @@ class Finding(NamedTuple):
 
 
 def find(view: ClusterView, now: datetime) -> list[Finding]:
-    """Return everything that is wrong: programs first, then nodes, then farms."""
-    return [*of_programs(view, now), *of_nodes(view, now), *of_farms(view, view.farms, now)]
+    """Return everything that is wrong: programs first, then nodes, then farms, then addresses."""
+    of_rest = [*of_farms(view, view.farms, now), *of_addresses(view, view.farms)]
+    return [*of_programs(view, now), *of_nodes(view, now), *of_rest]
 
 
 def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
@@ -101,6 +105,19 @@ def of_services(services: Iterable[JsonObject]) -> list[Finding]:
             where = raw["metadata"]["namespace"], _name(raw)
             findings.append(Finding("service", *where, found["reason"], found["message"], todo, since(found)))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
+
+
+def of_addresses(view: ClusterView, farms: Iterable[JsonObject]) -> list[Finding]:
+    """Return the load balancer addresses of farms that no node announces, and why, one finding for each."""
+    announced, found = Announced(view.reports), dict[str, Finding]()
+    for raw in farms:
+        for address in (raw.get("spec") or {}).get("addresses") or ():
+            ip = address.get("ip") or ""
+            if address.get("type") == "LoadBalancer" and ip not in found and (blocked := announced.blocked(ip)):
+                where = raw["metadata"]["namespace"], _name(raw)
+                todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
+                found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
+    return sorted(found.values(), key=lambda each: (each.namespace, each.name))
 
 
 def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] | None) -> set[str]:

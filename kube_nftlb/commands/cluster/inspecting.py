@@ -116,7 +116,8 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     now = datetime.now(UTC)
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
-    found = [*findings.of_services(lacking), *findings.of_farms(view, farms, now)]
+    of_chosen = [*findings.of_farms(view, farms, now), *findings.of_addresses(view, farms)]
+    found = [*findings.of_services(lacking), *of_chosen]
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:

@@ -43,6 +43,8 @@ class AddressView:
     masqueraded: str
     lost: str = ""
     """The farms that have the address, or some of its ports, or on some nodes; empty if none has."""
+    announced: str = ""
+    """Who announces it, or why nobody does; empty for any that is not of a pool."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ def _add_farm(root: Tree, farm: FarmView) -> None:
 def _address(each: AddressView) -> str:
     clients = [f"admits {each.admitted}; masquerades {each.masqueraded}"] if each.admitted else []
     lost = [f"not served: {each.lost}"] if each.lost else []
-    text = f"{each.type} {each.address}: {'; '.join(clients + lost)}"
+    announced = [each.announced] if each.announced else []
+    text = f"{each.type} {each.address}: {'; '.join(announced + clients + lost)}"
     return good_or_bad(text, good=False) if each.lost else plain(text)
 
 

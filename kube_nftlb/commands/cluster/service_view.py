@@ -19,6 +19,7 @@ from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports, join_ports
+from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.findings import accepted_in_part, condition
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
 from kube_nftlb.commands.view import ClusterView, key_of
@@ -195,7 +196,8 @@ def _address(address: Address, on_nodes: _OnNodes) -> AddressView:
     if named := sorted({*address.policies, *spec.policies}):
         policies = {raw["metadata"]["name"]: raw for raw in on_nodes.cluster.policies}
         admitted += "; policies " + ", ".join(_policy(name, policies) for name in named)
-    return AddressView(shown, address.type, admitted, _masqueraded(address, on_nodes), lost)
+    announced = where(address.ip, Announced(on_nodes.cluster.reports)) if address.type == "LoadBalancer" else ""
+    return AddressView(shown, address.type, admitted, _masqueraded(address, on_nodes), lost, announced)
 
 
 def _lost(address: Address, on_nodes: _OnNodes) -> tuple[str, bool]:

@@ -18,6 +18,7 @@ class FarmIndex:
         """The number of farms that refer to each policy."""
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
         self._listing: Multimap[ServiceKey, FarmKey] = Multimap()
+        self._balanced: Multimap[str, FarmKey] = Multimap()
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
 
     def move(self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None) -> None:
@@ -31,6 +32,8 @@ class FarmIndex:
             if record is not None and record.reference is not None:
                 for service in record.reference.services:
                     (self._referring.add if join else self._referring.discard)(service, key)
+            for ip in record.balanced if record is not None else ():
+                (self._balanced.add if join else self._balanced.discard)(ip, key)
             if (maker := made_from(record)) is not None:
                 (self._farms_of.add if join else self._farms_of.discard)(maker, key)
                 if record is not None and record.reference is not None and record.reference.gated_ips:
@@ -47,6 +50,10 @@ class FarmIndex:
     def referring(self, service: ServiceKey) -> Set[FarmKey]:
         """Return the farms that refer to the endpoints of a Service."""
         return self._referring.get(service)
+
+    def with_address(self, ip: str) -> Set[FarmKey]:
+        """Return the farms that have a load balancer address."""
+        return self._balanced.get(ip)
 
     def listing(self) -> Collection[ServiceKey]:
         """Return the Services with farms that list IPs of gated Pods."""

@@ -98,6 +98,8 @@ class FarmRecord(NamedTuple):
     listeners_json: bytes
     """The fields that its listeners follow from, as JSON; empty if it is invalid."""
     status: SeenStatus
+    balanced: tuple[str, ...] = ()
+    """Its load balancer addresses, which nodes may announce."""
 
     @property
     def made_as(self) -> tuple[object, ...]:
@@ -178,6 +180,9 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         size=farm_size(raw),
         listeners_json=_listeners_json(raw, spec) if farm is not None else b"",
         status=status,
+        balanced=tuple(
+            address.get("ip") or "" for address in spec.get("addresses") or () if address.get("type") == "LoadBalancer"
+        ),
     )
     return record, farm
 

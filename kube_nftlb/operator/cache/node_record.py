@@ -34,6 +34,8 @@ class NodeRecord(NamedTuple):
     """Namespaces in which more farms failed than ``failed`` has."""
     warnings: dict[tuple[FarmKey, int], Failure]
     """The same of the farms that are programmed, and part of which has no effect."""
+    announced: frozenset[str] = frozenset()
+    """The addresses for which the node answers, as far as it names them."""
 
 
 class CoreNode(NamedTuple):
@@ -67,6 +69,7 @@ def parse_node(raw: Json) -> NodeRecord:
         failed=_problems(status.get("failedFarms"), metadata["name"]),
         failed_namespaces=frozenset(status.get("failedNamespaces") or ()),
         warnings=_problems(status.get("warnings"), metadata["name"]),
+        announced=frozenset((status.get("addresses") or {}).get("announced") or ()),
     )
 
 

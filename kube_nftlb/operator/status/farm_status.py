@@ -1,12 +1,13 @@
 """Decide the status of a farm, from its conflicts and the reports of nodes. No I/O."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from kube_nftlb import addresses
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Conflict, Loss
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.api.farm.status import AddressStatus
 from kube_nftlb.api.listeners import ALL_PORTS, Listener, is_node_port
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
@@ -68,12 +69,20 @@ def decide(
         backends_ready=f"{endpoints.ready}/{endpoints.total}",
         backends=endpoints.shown,
         omitted_backends=endpoints.total - len(endpoints.shown) if farm.reference is not None else 0,
+        addresses=tuple(_announced(farm, everywhere)),
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
         nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
         reason=reason,
         conditions=tuple(_condition(kind, verdict, farm, now) for kind, verdict in verdicts.items()),
     )
+
+
+def _announced(farm: FarmRecord, nodes: list[NodeRecord]) -> Iterator[AddressStatus]:
+    for ip in sorted(farm.balanced):
+        # Of two, which is for a moment, either may be told.
+        if (name := next((node.name for node in nodes if ip in node.announced), None)) is not None:
+            yield AddressStatus(ip=ip, announced_by=name)
 
 
 def programmed(farm: FarmRecord, node: NodeRecord) -> bool:

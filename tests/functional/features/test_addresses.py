@@ -113,6 +113,10 @@ def _pool_status(cluster: Cluster, name: str) -> dict[str, Any]:
     return status or {"ipv4": {}, "conditions": []}
 
 
+def _pool_reasons(cluster: Cluster, name: str) -> dict[str, str]:
+    return {each["type"]: each["reason"] for each in _pool_status(cluster, name)["conditions"]}
+
+
 def test_services_of_two_families_get_two_addresses(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("four", "192.0.2.64/28"))
     cluster.apply(balanced("both", here, ipFamilyPolicy="RequireDualStack"))
@@ -136,8 +140,8 @@ def test_a_service_without_an_address_says_why_and_gets_the_next_that_is_freed(c
     message = "no IPv4 address is free in the address pool little"
     assert lacks(cluster, "second", here, "PoolExhausted") == message
     eventually(lambda: [each["message"] for each in cluster.events("Service", "second", here)] == [message], "an Event")
-    conditions = {each["type"]: each["reason"] for each in _pool_status(cluster, "little")["conditions"]}
-    assert conditions == {"Accepted": "Valid", "AddressesFree": "PoolExhausted"}
+    reasons = {"Accepted": "Valid", "AddressesFree": "PoolExhausted"}
+    eventually(lambda: _pool_reasons(cluster, "little") == reasons, "the pool says so, too")
     cluster.apply(balanced("third", here, loadBalancerIP="192.0.2.80"))
     assert lacks(cluster, "third", here, "AddressTaken") == "another Service has 192.0.2.80"
     why = commands.run(cluster, "why", "-n", here, "third", COLUMNS="200")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent import keep_nat
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
@@ -16,6 +17,7 @@ NODE = "node-1"
 OURS = {f"table {name}" for name in ("netdev nftlb", "ip nftlb", "ip6 nftlb", "inet kube-nftlb")}
 OURS |= {"table inet kube-nftlb-services"}
 FOREIGN = "table inet somebody-elses"
+OF_THE_PROCESS = f"table inet {keep_nat.TABLE}"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,11 @@ def all_serve(cluster: Cluster, namespace: str) -> None:
 
 
 def tables(cluster: Cluster) -> set[str]:
-    return set(cluster.nft(NODE, "list", "tables").splitlines())
+    """The tables of the node, but for the one that is there exactly while the agent runs."""
+    found = set(cluster.nft(NODE, "list", "tables").splitlines())
+    is_running = any(each["component"] == "agent" and each["pid"] for each in cluster.lab.status())
+    assert (OF_THE_PROCESS in found) == is_running
+    return found - {OF_THE_PROCESS}
 
 
 def state(cluster: Cluster) -> set[str]:

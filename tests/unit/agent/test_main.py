@@ -36,8 +36,14 @@ class Running:
     async def open(self, _settings: AgentSettings, _stack: AsyncExitStack) -> Agent:
         unused = cast("Any", None)
         reconciler = cast("Any", Reconciler(self._duty("reconcile", self._stopping), self._stop))
-        groups = [{name: self._duty(name)} for name in ("kube-proxy", "report", "health", "watch")]
-        return Agent(unused, unused, reconciler, unused, unused, None, *groups)
+        proxy, report, health, watch = (
+            {name: self._duty(name)} for name in ("kube-proxy", "report", "health", "watch")
+        )
+        announcing = cast("Any", self)
+        return Agent(unused, unused, reconciler, unused, unused, None, proxy, report, health, watch, announcing)
+
+    async def hand_over(self) -> None:
+        self._look("hand over")
 
     def _duty(self, name: str, until: asyncio.Event | None = None) -> Duty:
         async def run() -> None:
@@ -74,6 +80,7 @@ async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pyt
     monkeypatch.setattr(main, "clean_up", running.clean_up)
     await main._run(cast("AgentSettings", SimpleNamespace(nftlb=None)))  # noqa: SLF001 - main() runs a loop of its own
     assert running.looks == [
+        ("hand over", {"reconcile", "kube-proxy", "report", "health", "watch"}),
         ("shutdown_reason", {"reconcile", "report", "health", "watch"}),
         ("stop", {"reconcile", "health", "watch"}),
         ("take away", set()),

@@ -1,8 +1,10 @@
 """The addresses of all nodes, as an agent gets to know them."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.node_watch import watch_node_ips
 from kube_nftlb.kube.resources import NODES
 from tests.fakes.kube import FakeKube
@@ -38,4 +40,20 @@ async def test_the_addresses_of_all_nodes_are_told_when_they_change() -> None:
         {"172.31.0.11", "fd00::b", "172.31.0.13"},
     ]
     assert numbers == [2, 3, 2]
+    task.cancel()
+
+
+async def test_what_bears_on_announcing_addresses_is_news_where_somebody_asks_for_it() -> None:
+    kube, seen = FakeKube(), list[Mapping[str, NodeSeen]]()
+    kube.put(NODES, raw("n1", 1, "172.31.0.11"))
+    numbers = list[int]()
+    task = asyncio.create_task(
+        watch_node_ips(kube, lambda _, number: numbers.append(number), lambda nodes, _: seen.append(nodes))
+    )
+    await kube.delivered()
+    assert seen == [{"n1": NodeSeen({})}]
+    labelled = raw("n1", 2, "172.31.0.11")
+    kube.put(NODES, {**labelled, "metadata": {**labelled["metadata"], "labels": {"a": "b"}}})
+    await kube.delivered()
+    assert seen[1:] == [{"n1": NodeSeen({"a": "b"})}]
     task.cancel()

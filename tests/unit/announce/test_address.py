@@ -11,9 +11,11 @@ from kube_nftlb.announce.ownership.records import NOBODY, Record
 ME, HOLDER = "me", "holder"
 MAC, FOREIGN = "02:00:00:00:00:01", "02:00:00:00:00:ee"
 MINE, THEIRS = Record("1", ME, "02:00:00:00:00:02"), Record("1", HOLDER, MAC)
+EXCLUDED = Blocker(Reason.NODE_EXCLUDED, "")
 LATE, GONE = Blocker(Reason.NOT_PROGRAMMED, ""), Blocker(Reason.NO_FARM, "")
 NOW = 100.0
-FREE = Wire(free=True)
+FREE = Wire(free=True, free_at=NOW - 1)
+LONG_AGO = Wire(free=True, free_at=NOW - 20)
 SILENT = Wire(silent_at=NOW)
 CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
 ASIDE = Wire(other=MAC, other_at=NOW - 1)
@@ -34,6 +36,11 @@ def view(**differs: Any) -> View:
         ({}, Act(probe=True)),
         ({"wire": FREE}, Act(write=Write.CLAIM)),
         ({"wire": FREE, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"wire": LONG_AGO}, Act(probe=True)),
+        ({"wire": LONG_AGO, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"may_announce": LATE}, Act(probe=True, why_not=LATE)),
+        ({"may_announce": LATE, "candidates": (HOLDER, ME)}, Act(why_not=LATE)),
+        ({"may_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
         ({"wire": FREE, "candidates": (HOLDER,)}, Act()),
         ({"wire": FREE, "candidates": (HOLDER, ME)}, Act(again=NOW + 0.5)),
         ({"wire": FREE, "candidates": (HOLDER, ME), "open_at": NOW - 0.5}, Act(write=Write.CLAIM)),
@@ -57,7 +64,7 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
         ({"wire": SILENT, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.2)),
         ({"wire": SILENT, "api_away_at": NOW - 9}, Act(watch=MAC, again=NOW + 4.5)),
         ({"wire": SILENT, "api_away_at": NOW - 9, "now": NOW + 4.5}, Act(answer=True, alone=True)),
-        ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
         ({"wire": CUT_OFF}, Act(watch=MAC, write=Write.CLAIM)),
         ({"wire": CUT_OFF, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
         ({"alone": True, "api_away_at": NOW - 9}, Act(answer=True, alone=True)),
@@ -94,3 +101,16 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
 )
 def test_an_address_that_this_node_holds(differs: dict[str, Any], expected: Act) -> None:
     assert decide(view(**{"record": MINE, **differs})) == expected
+
+
+@pytest.mark.parametrize("record", [NOBODY, THEIRS, THEIRS._replace(leaving=True)])
+def test_a_node_whose_agent_ends_takes_nothing(record: Record) -> None:
+    found = decide(view(record=record, leaving=True, open_at=NOW, wire=FREE))
+    assert found.write is None
+    assert found.why_not is not None
+    assert found.why_not.reason is Reason.NODE_LEAVES
+
+
+def test_the_first_of_the_others_takes_an_address_whose_holder_leaves_at_once() -> None:
+    leaving = THEIRS._replace(leaving=True)
+    assert decide(view(record=leaving, candidates=(HOLDER, ME), open_at=NOW)).write is Write.CLAIM

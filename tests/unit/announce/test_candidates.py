@@ -39,3 +39,10 @@ def test_preferred_nodes_come_first_however_many_they_hold() -> None:
 
 def test_an_address_that_no_node_may_have_has_no_candidates() -> None:
     assert candidates({IPS[0]: Demand(frozenset())}, {}) == {IPS[0]: ()}
+
+
+def test_who_watches_a_holder_does_not_depend_on_what_others_hold() -> None:
+    demands = dict.fromkeys(IPS[:2], Demand(FOUR))
+    few = candidates(demands, {IPS[0]: "a", IPS[1]: "b"})
+    many = candidates(demands, {**dict.fromkeys(IPS, "c"), IPS[0]: "a", IPS[1]: "b"})
+    assert few == many

@@ -227,6 +227,23 @@ def test_a_holder_that_lost_only_its_segment_stops_and_does_not_take_the_address
     assert cluster.doubles(FOUR, since) <= 0.1
 
 
+def test_two_sides_that_do_not_hear_each_other_do_not_take_an_address_back_and_forth() -> None:
+    cluster = settled(2, FOUR)
+    cluster.nodes["n1"].side = 1
+    cluster.writes.clear()
+    client = arp.question(bytes.fromhex("0200000000c8"), bytes((192, 0, 2, 99)))
+    for _ in range(200):
+        for node in cluster.nodes.values():
+            # Neither is alone: both hear clients.
+            node.inbox.append(client)
+        cluster.run(0.3)
+    taken = [at for at, _, writing in cluster.writes if writing.write is Write.CLAIM]
+    assert 1 <= len(taken) <= 4, "within a minute"
+    cluster.nodes["n1"].side = 0
+    cluster.run(60.0)
+    assert len(cluster.answerers(FOUR)) == 1
+
+
 def test_a_holder_cut_off_from_the_api_server_is_superseded() -> None:
     cluster = settled(3, FOUR)
     since, holder = cluster.now, cluster.holder(FOUR)
@@ -306,3 +323,16 @@ def _mend(cluster: Cluster) -> None:
         node.side, node.ownership.leaving = 0, False
         if not node.api:
             cluster.set_api(name, reachable=True)
+
+
+def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
+    cluster = settled(3, FOUR)
+    holder = cluster.holder(FOUR)
+    first = next(name for name in cluster.nodes if name != holder)
+    cluster.nodes[first].ownership.has_responder = False
+    cluster.nodes[holder].ownership.leaving = True
+    cluster.run(2.0)
+    assert cluster.holder(FOUR) not in (first, holder)
+    why_not = cluster.nodes[first].ownership.acts[FOUR].why_not
+    assert why_not is not None
+    assert why_not.reason is Reason.NO_RESPONDER

@@ -5,6 +5,7 @@ import pytest
 from kube_nftlb.announce.wire.messages import Peer
 from kube_nftlb.announce.wire.rounds import Rounds
 
+LINKS = {"eth0"}
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 
@@ -16,7 +17,7 @@ def watched(rounds: Rounds, lost: set[Peer], *, since: float, until: float) -> d
     """Ask until then; all answer at once but those that are lost. Who was found silent, and when."""
     silent: dict[Peer, float] = {}
     for now in [number / 100 for number in range(int(since * 100), int(until * 100))]:
-        asked, found = rounds.due(now)
+        asked, found = rounds.due(now, LINKS)
         silent |= dict.fromkeys(found, now)
         for peer in asked:
             if peer not in lost:
@@ -55,8 +56,18 @@ def test_a_node_is_asked_for_one_address_a_round_however_many_it_has() -> None:
     rounds.keep(peers(500), 0.0)
     asked = []
     for number in range(100):
-        found, _ = rounds.due(number * 0.5)
+        found, _ = rounds.due(number * 0.5, LINKS)
         asked += found
         for peer in found:
             rounds.heard(peer, number * 0.5)
     assert len(asked) == len(set(asked)) == 100
+
+
+def test_nobody_is_silent_because_the_own_link_was_away() -> None:
+    rounds, here = Rounds(), peers(2)
+    rounds.keep(here, 0.0)
+    watched(rounds, set(), since=0.0, until=2.0)
+    for number in range(20, 60):
+        assert rounds.due(number / 10, ()) == ([], [])
+    assert watched(rounds, set(), since=6.0, until=9.0) == {}
+    assert watched(rounds, set(here), since=9.0, until=12.0).keys() == set(here)

@@ -8,11 +8,12 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import draining
-from kube_nftlb.commands.cluster.draining import DrainOptions, drain
+from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, JsonObject, Resource
-from tests.builders import raw_backend, raw_farm, raw_nftlb_node
+from kube_nftlb.kube.resources import ADDRESS_POOLS, FARMS, NFTLB_NODES, NODES, JsonObject, Resource
+from tests.builders import raw_backend, raw_farm, raw_nftlb_node, raw_node
+from tests.builders.pools import raw_pool
 from tests.fakes.kube import FakeKube
 
 HERE = Target(namespace="default")
@@ -64,3 +65,26 @@ async def test_connections_that_a_node_does_not_list_may_be_open(
     kube.put(NFTLB_NODES, report)
     assert await drain(HERE, "a", DrainOptions(timeout_s=0.0))
     assert "at least 0 connections are open: not all are known of n1" in capsys.readouterr().err
+
+
+async def test_the_addresses_of_a_node_leave_first_also_if_it_has_no_backends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    kube.put(ADDRESS_POOLS, raw_pool())
+    kube.put(NFTLB_NODES, raw_nftlb_node("n1"))
+    assert not await drain(HERE, "n1", DrainOptions())
+    assert "node n1 announces no addresses" in capsys.readouterr().err
+    await undrain(HERE, "n1")
+    written = [each.body["metadata"]["annotations"] for each in kube.writes if each.resource is NODES]
+    assert written == [{"kube-nftlb.io/drains": "true"}, {"kube-nftlb.io/drains": None}]
+
+
+async def test_without_pools_a_node_without_backends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    with pytest.raises(errors.UsageError, match="no farm has a backend there"):
+        await drain(HERE, "n1", DrainOptions())

@@ -94,6 +94,17 @@ def test_what_a_node_says_of_a_namespace_affects_its_farms(writer: CacheWriter) 
     assert writer.put(NFTLB_NODES, warned) == Affected(farms=frozenset({FARM}))
 
 
+def test_a_farm_follows_the_node_that_announces_its_address(writer: CacheWriter) -> None:
+    addresses = [{"ip": "192.0.2.10", "type": "LoadBalancer", "ports": "80"}]
+    writer.put(FARMS, raw_service_farm(addresses=addresses))
+    writer.put(NFTLB_NODES, raw_nftlb_node(version=11))
+    announcing = raw_nftlb_node(version=12)
+    announcing["status"]["addresses"] = {"number": 1, "announced": ["192.0.2.10"]}
+    assert writer.put(NFTLB_NODES, announcing) == Affected(farms=frozenset({FARM}))
+    writer.remove(FARMS, raw_service_farm(addresses=addresses, version=14))
+    assert writer.put(NFTLB_NODES, raw_nftlb_node(version=15)) == NOTHING
+
+
 def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: CacheWriter) -> None:
     assert writer.put(ENDPOINT_SLICES, raw_slice()) == NOTHING
     writer.put(FARMS, raw_service_farm())

@@ -13,6 +13,7 @@ from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.operator.status.farm_status import decide
 from tests.builders import raw_farm, raw_nftlb_node, raw_service_farm
 
+VIP = "192.0.2.10"
 NOW = "2026-06-01T00:00:00Z"
 READY, DOWN, NONE = FarmEndpoints(1, 1), FarmEndpoints(0, 1), FarmEndpoints(0, 0)
 _LOST = Listener("10.96.0.10", "TCP", 80)
@@ -306,3 +307,13 @@ def test_a_farm_says_which_external_ips_its_service_does_not_get() -> None:
     status, reason, told, shown = accepted(None, refused)
     assert (status, reason, told) == ("True", "ExternalIPRefused", refused[0].message)
     assert shown == f"ExternalIPRefused: {refused[0].message}"
+
+
+def test_the_node_that_announces_an_address_is_told() -> None:
+    addresses = [{"ip": VIP, "type": "LoadBalancer", "ports": "80"}, {"ip": "10.96.0.10", "ports": "80"}]
+    farm = record(addresses=addresses)
+    silent, holder = raw_nftlb_node("n1"), raw_nftlb_node("n2")
+    holder["status"]["addresses"] = {"number": 2, "announced": [VIP, "192.0.2.99"]}
+    told = decide(farm, READY, None, nodes(silent, holder), NOW).addresses
+    assert [(each.ip, each.announced_by) for each in told] == [(VIP, "n2")]
+    assert decide(farm, READY, None, nodes(silent), NOW).addresses == ()

@@ -1,0 +1,176 @@
+"""Have this node announce what it serves: the facts of the loop, the pools and the nodes go to the announcer."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+
+from kube_nftlb.agent.announcing.facts import Facts
+from kube_nftlb.agent.announcing.links import interfaces
+from kube_nftlb.agent.announcing.nodes import NodeSeen
+from kube_nftlb.agent.announcing.pools import Pools
+from kube_nftlb.agent.announcing.summary import counts, summary
+from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.load_balancers import wanted
+from kube_nftlb.announce.announcer import Announcer
+from kube_nftlb.announce.leases import KubeLeases
+from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.base import first_error
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import NodeAddresses
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
+
+_HAND_OVER_S: Final = 3.0
+"""How long the agent waits at its end for others to take its addresses. It takes them a tenth of a second."""
+_GIVE_UP_S: Final = 1.0
+_GATHER_S: Final = 0.005
+"""Changes that come together are looked at together."""
+_REST: Final = 4
+"""So many times as long as a look took, at least, is between two."""
+_LINKS_EVERY_S: Final = 5.0
+_LOOK_S: Final = 0.05
+_BEGIN_WITHIN_S: Final = 10.0
+"""After this time without having programmed all addresses, those that are programmed are announced."""
+
+_log = structlog.get_logger()
+
+
+class Announcing:
+    """The addresses of this node. ``on_change`` is called when the ``summary`` may have changed."""
+
+    def __init__(
+        self, kube: Kube, me: str, namespace: str, responder: Path, inputs: Inputs, on_change: Callable[[], None]
+    ) -> None:
+        """Do nothing yet. The Leases are in this namespace; ``responder`` is the socket of the process that answers."""
+        self._kube = kube
+        self._inputs = inputs
+        self._report = on_change
+        self._facts = Facts(me, inputs.load_balancers, self._newest)
+        self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
+        self._pools: dict[str, AddressPool] | None = None
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
+        inputs.load_balancers.on_change = self._changed.set
+
+    @property
+    def summary(self) -> NodeAddresses:
+        """Return what the node's status tells of its addresses."""
+        return summary(self._announcer.acts, pending=bool(self._inputs.progress.pending))
+
+    def counts(self) -> Counter[str]:
+        """Return the number of addresses in each AddressState."""
+        return counts(self._announcer.acts)
+
+    def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
+        """Take all Nodes, and their addresses."""
+        self._facts.nodes, self._facts.node_ips = nodes, ips
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Announce until cancelled. The responder goes on for some seconds."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_pools(), name="address-pools")
+            tasks.create_task(self._watch_links(), name="links")
+            tasks.create_task(self._inform(), name="addresses")
+            tasks.create_task(self._announcer.run(), name="announcer")
+
+    async def hand_over(self) -> None:
+        """Have other nodes take the addresses, as far as they can, before this agent ends."""
+        await self._announcer.hand_over(_HAND_OVER_S)
+
+    async def give_up(self) -> None:
+        """Answer for nothing any more: no agent follows on this node."""
+        self._ended = True
+        await self._announcer.give_up(_GIVE_UP_S)
+
+    def _newest(self, key: FarmKey) -> Version | None:
+        farm = self._inputs.index.get(key)
+        return Version.of(farm) if farm is not None else None
+
+    def _decided(self) -> None:
+        now = dict(self._announcer.held), dict(self._announcer.acts)
+        before, self._seen = self._seen, now
+        if now[0] != before[0]:
+            # Where others are held decides where the next ones go.
+            self._changed.set()
+        if now[1] != before[1]:
+            self._report()
+
+    async def _inform(self) -> None:
+        await self._until_known()
+        while not self._ended:
+            self._changed.clear()
+            began = time.monotonic()
+            self._announcer.facts(self._facts.addresses(self._announcer.held))
+            await asyncio.sleep(max(_GATHER_S, _REST * (time.monotonic() - began)))
+            await self._changed.wait()
+
+    async def _until_known(self) -> None:
+        """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
+        known_at: float | None = None
+        while True:
+            if self._pools is not None and self._facts.nodes and self._facts.interfaces and self._inputs.complete:
+                known_at = known_at or time.monotonic()
+                if not self._awaits_kernel() or time.monotonic() > known_at + _BEGIN_WITHIN_S:
+                    return
+            await asyncio.sleep(_LOOK_S)
+
+    def _awaits_kernel(self) -> bool:
+        return any(wanted(self._inputs.index.get(key)) is not None for key in self._inputs.queue.pending)
+
+    async def _watch_links(self) -> None:
+        while True:
+            try:
+                found = await asyncio.to_thread(interfaces)
+            except OSError as error:
+                _log.warning("cannot read the network interfaces, retrying", error=str(error))
+            else:
+                if found != self._facts.interfaces:
+                    self._facts.interfaces = found
+                    self._changed.set()
+            await asyncio.sleep(_LINKS_EVERY_S)
+
+    async def _watch_pools(self) -> None:
+        def replace(listing: Listing) -> None:
+            before = self._pools or {}
+            parsed = {
+                raw["metadata"]["name"]: _parsed(raw, before.get(raw["metadata"]["name"])) for raw in listing.items
+            }
+            self._set_pools({name: pool for name, pool in parsed.items() if pool is not None})
+
+        def put(raw: JsonObject) -> None:
+            pools, name = self._pools or {}, raw["metadata"]["name"]
+            if (pool := _parsed(raw, pools.get(name))) is not None:
+                self._set_pools({**pools, name: pool})
+
+        def remove(raw: JsonObject) -> None:
+            gone = raw["metadata"]["name"]
+            self._set_pools({name: pool for name, pool in (self._pools or {}).items() if name != gone})
+
+        await list_and_watch(self._kube, ADDRESS_POOLS, Handlers(replace, put, remove))
+
+    def _set_pools(self, pools: dict[str, AddressPool]) -> None:
+        self._pools = pools
+        self._facts.pools = Pools(pools.values())
+        self._changed.set()
+
+
+def _parsed(raw: JsonObject, before: AddressPool | None) -> AddressPool | None:
+    """Return a pool, as it was before if this one cannot be read."""
+    try:
+        # Its status is the operator's, perhaps of another version.
+        return AddressPool.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
+    except ValidationError as error:
+        name = raw["metadata"]["name"]
+        _log.warning("invalid NftlbAddressPool, keeping the last one", name=name, error=first_error(error))
+        return before

@@ -1,0 +1,44 @@
+"""What bears on whether a node may announce addresses, by its Node object. Pure: no I/O."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from kube_nftlb import names
+
+EXCLUDED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+_LEAVING_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service")
+
+
+class NodeSeen(NamedTuple):
+    """A Node, as far as its addresses are concerned."""
+
+    labels: Mapping[str, str]
+    leaves: str = ""
+    """Why it is about to go, or may not work; empty if it is not. To be cordoned is no reason."""
+
+    @property
+    def excluded(self) -> bool:
+        """True by the label, whatever its value."""
+        return EXCLUDED in self.labels
+
+
+def seen(raw: Mapping[str, Any]) -> NodeSeen:
+    """Return what is seen of a Node object of the API server."""
+    metadata = raw["metadata"]
+    return NodeSeen(metadata.get("labels") or {}, _leaves(raw))
+
+
+def _leaves(raw: Mapping[str, Any]) -> str:
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return "the Node is being deleted"
+    if (metadata.get("annotations") or {}).get(names.ANNOTATION_NODE_DRAINS) == "true":
+        return "the node drains: `kubectl nftlb undrain` ends that"
+    taints = {taint.get("key") for taint in spec.get("taints") or ()}
+    for key in _LEAVING_TAINTS:
+        if key in taints:
+            return f"the node has the taint {key}"
+    ready = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
+    if any(each.get("status") != "True" for each in ready):
+        return f"the node is not ready: {ready[0].get('message') or ready[0].get('reason') or 'no reason is given'}"
+    return ""

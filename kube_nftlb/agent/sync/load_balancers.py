@@ -1,0 +1,134 @@
+"""Farms of Services with load balancer addresses: what they want, and what this node's kernel has of them. No I/O.
+
+It is what nodes announce addresses by, so that nobody is told of an address before it is served.
+"""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from kube_nftlb.agent.endpoints import selection
+from kube_nftlb.agent.endpoints.topology import last_resort
+from kube_nftlb.agent.model import NodeFarm, Version
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.multimap import Multimap
+
+
+class Wanted(NamedTuple):
+    """A farm as it was last planned, which all nodes see alike."""
+
+    ips: frozenset[str]
+    """Its load balancer addresses."""
+    nodes: frozenset[str] | None
+    """With trafficPolicy Local: the nodes with endpoints for clients; None if any node reaches them."""
+
+
+class InKernel(NamedTuple):
+    """A farm as the kernel has it."""
+
+    version: Version
+    ips: frozenset[str]
+    """The load balancer addresses that it listens on."""
+    reached: int
+    """Endpoints that get new connections of clients from outside."""
+    serving: int
+    """The same on all nodes."""
+
+
+class LoadBalancers:
+    """The farms of this node that have load balancer addresses."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change."""
+        self._wanted: dict[FarmKey, Wanted] = {}
+        self._in_kernel: dict[FarmKey, InKernel] = {}
+        self._keys: Multimap[str, FarmKey] = Multimap()
+
+    @property
+    def ips(self) -> Collection[str]:
+        """All addresses."""
+        return self._keys.keys()
+
+    def of(self, ip: str) -> Collection[FarmKey]:
+        """Return the farms that have an address."""
+        return self._keys.get(ip)
+
+    def wanted(self, key: FarmKey) -> Wanted:
+        """Return what a farm of ``of`` wants."""
+        return self._wanted[key]
+
+    def in_kernel(self, key: FarmKey) -> InKernel | None:
+        """Return what the kernel has of a farm for sure; None if that is nothing."""
+        return self._in_kernel.get(key)
+
+    def planned(self, key: FarmKey, farm: Farm | None) -> None:
+        """Take a farm that is planned, with the backends that it refers to; None if it is gone."""
+        before, after = self._wanted.get(key), wanted(farm)
+        if before == after:
+            return
+        for ip in before.ips if before is not None else ():
+            self._keys.discard(ip, key)
+        for ip in after.ips if after is not None else ():
+            self._keys.add(ip, key)
+        if after is not None:
+            self._wanted[key] = after
+        else:
+            del self._wanted[key]
+        self.on_change()
+
+    def changes(self, key: FarmKey, now: InKernel | None) -> None:
+        """Take a change that is not verified yet: what it takes away does not count any more. None withdraws it all."""
+        if (before := self._in_kernel.get(key)) is None:
+            return
+        if now is None:
+            del self._in_kernel[key]
+        else:
+            reached = min(before.reached, now.reached)
+            self._in_kernel[key] = InKernel(before.version, before.ips & now.ips, reached, now.serving)
+        self.on_change()
+
+    def verified(self, key: FarmKey, now: InKernel | None) -> None:
+        """Take a farm that was compared with the kernel; None if it has no load balancer address."""
+        if now == self._in_kernel.get(key):
+            return
+        if now is not None:
+            self._in_kernel[key] = now
+        else:
+            del self._in_kernel[key]
+        self.on_change()
+
+    def keep(self, is_programmed: Callable[[FarmKey], bool]) -> None:
+        """Forget the farms that no engine has any more."""
+        for key in [key for key in self._in_kernel if not is_programmed(key)]:
+            self.changes(key, None)
+
+
+def wanted(farm: Farm | None) -> Wanted | None:
+    """Return what a farm wants; None if it is not of a Service, or has no load balancer address."""
+    # Whoever may write farms, but no Services, gets no address of a pool.
+    if farm is None or farm.metadata.service is None:
+        return None
+    ips = frozenset(address.ip for address in farm.spec.addresses if address.type == "LoadBalancer")
+    return Wanted(ips, _nodes(farm.spec)) if ips else None
+
+
+def in_kernel(farm: NodeFarm) -> InKernel | None:
+    """Return what the kernel has once a farm is programmed; None if it has no load balancer address."""
+    ips = frozenset(address.ip for address in farm.addresses if address.type == "LoadBalancer")
+    if not ips:
+        return None
+    if farm.spec.mode == "local":
+        answers = int(not farm.suspended)
+        return InKernel(farm.version, ips, answers, answers)
+    drops = farm.spec.traffic_policy == "Local" and not farm.candidates.local
+    reached = 0 if drops else sum(endpoint.schedulable for endpoint in farm.endpoints)
+    return InKernel(farm.version, ips, reached, max(len(farm.candidates.cluster), len(farm.candidates.local)))
+
+
+def _nodes(spec: FarmSpec) -> frozenset[str] | None:
+    if spec.traffic_policy != "Local" or spec.mode == "local":
+        return None
+    able = selection.able(spec)
+    serving = [backend for backend in able if backend.ready] or last_resort(able)
+    return frozenset(backend.node_name for backend in serving if backend.node_name)

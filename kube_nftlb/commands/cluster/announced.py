@@ -1,0 +1,78 @@
+"""Which node announces an address, and why the others do not, as the nodes report it. Pure: no I/O."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.prose import some_of
+
+ANNOUNCE_ADVICE: Final[Mapping[Reason, str]] = {
+    Reason.NO_FARM: "wait for the operator, or see its log",
+    Reason.NODE_EXCLUDED: "remove the label from a node: kubectl label node NAME "
+    "node.kubernetes.io/exclude-from-external-load-balancers-",
+    Reason.NODE_LEAVES: "mend a node, or end its drain",
+    Reason.NOT_SELECTED: "change spec.announce.l2.nodeSelector of the NftlbAddressPool, or label a node",
+    Reason.NO_LINK: "give a node an interface in the subnet of the address; see announce.l2.interfaces of the pool",
+    Reason.NO_RESPONDER: "see the container responder of the agent's pod on that node, and its log",
+    Reason.NOT_PROGRAMMED: "see `kubectl nftlb why` of its farm, and the agents' logs",
+    Reason.NO_ENDPOINT: "see that a Pod of the Service is ready, with externalTrafficPolicy Local on a node that may "
+    "announce the address",
+    Reason.ADDRESS_IN_USE: "find the host with this MAC address, and take the address from it or from the pool",
+}
+"""What to do if it is for this reason that no node announces an address."""
+
+
+class Blocked(NamedTuple):
+    """Why a node does not announce an address."""
+
+    node: str
+    reason: str
+    message: str
+
+
+class Announced:
+    """What the nodes report of all addresses."""
+
+    def __init__(self, reports: Iterable[JsonObject]) -> None:
+        self._nodes: defaultdict[str, list[str]] = defaultdict(list)
+        self._blocked: defaultdict[str, list[Blocked]] = defaultdict(list)
+        self._is_complete = True
+        """False if a node announces more than it tells."""
+        for report in sorted(reports, key=lambda each: str(each["metadata"]["name"])):
+            self._take(report["metadata"]["name"], (report.get("status") or {}).get("addresses") or {})
+
+    def _take(self, node: str, addresses: JsonObject) -> None:
+        announced = addresses.get("announced") or ()
+        self._is_complete &= len(announced) >= (addresses.get("number") or 0)
+        for ip in announced:
+            self._nodes[ip].append(node)
+        for entry in addresses.get("blocked") or ():
+            for ip in entry.get("addresses") or ():
+                self._blocked[ip].append(Blocked(node, entry["reason"], entry.get("message") or ""))
+
+    def nodes(self, ip: str) -> Sequence[str]:
+        """Return the nodes that announce an address: one, or for a moment two."""
+        return self._nodes.get(ip, ())
+
+    def blocked(self, ip: str) -> Sequence[Blocked]:
+        """Return why no node announces an address, as far as nodes tell; nothing if one does."""
+        return self._blocked.get(ip, ()) if self._is_complete and ip not in self._nodes else ()
+
+
+def where(ip: str, announced: Announced) -> str:
+    """Return who announces an address, or why nobody does, in words; empty if nothing is known of it."""
+    if nodes := announced.nodes(ip):
+        return f"announced by {', '.join(nodes)}"
+    if blocked := announced.blocked(ip):
+        return f"announced by no node: {reasons(blocked)}"
+    return ""
+
+
+def reasons(blocked: Sequence[Blocked]) -> str:
+    """Return why nodes do not announce an address, as one sentence."""
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    for each in blocked:
+        nodes[f"{each.message} ({each.reason})"].append(each.node)
+    return "; ".join(f"{some_of(names)}: {why}" for why, names in nodes.items())

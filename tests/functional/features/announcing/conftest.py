@@ -1,0 +1,26 @@
+"""The lab of the tests in this folder: three nodes that announce addresses on the client's own segment.
+
+The tests break nodes one after the other, and mend them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import engine
+from tests.functional.cluster import running
+from tests.functional.conftest import Used
+from tests.functional.segment import POOL
+
+LEASES = Path(__file__).parents[4] / "charts/kube-nftlb/admission-addresses/address-leases.yaml"
+_ON = {"KUBE_NFTLB_ADDRESSES": "on"}
+
+
+@pytest.fixture(scope="package")
+def _lab() -> Iterator[Used]:
+    with running("announcing", nodes=3, settings={"operator": engine.OPERATOR, "agent": _ON}) as cluster:
+        # The lab has the rights of the chart, but not its admission policies.
+        cluster.kubectl("apply", "-f", "-", stdin=LEASES.read_text())
+        cluster.apply(POOL)
+        yield Used(cluster, [])

@@ -1,0 +1,112 @@
+"""A node answers for an address once it serves it: who connects at the first answer is neither refused nor lost."""
+
+import os
+import threading
+import time
+from statistics import median
+from typing import Any
+
+from lab.places import CLIENT
+from tests.builders.manifests import deployment
+from tests.functional.cluster import Cluster
+from tests.functional.segment import announce, arrivals, holder, record, served
+
+NEW = int(os.environ.get("KUBE_NFTLB_TEST_ADDRESSES", "20"))
+MOVES = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "6"))
+"""How often is tried; thousands take many minutes."""
+_IPV4 = 50
+_GRACE_S = 10
+
+
+class Changes:
+    """Ten endpoints a second that come and go, for a block."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = Cluster(cluster.lab)
+        self._namespace = namespace
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._change)
+        self.number = 0
+
+    def __enter__(self) -> "Changes":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._cluster.close()
+
+    def _change(self) -> None:
+        while not self._over.wait(0.1):
+            self.number += 1
+            ready = self.number % 2 == 0
+            address = f"10.244.1.{100 + self.number % 50}"
+            self._cluster.apply(
+                {
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {
+                        "name": f"changing-{self.number % 5}",
+                        "namespace": self._namespace,
+                        "labels": {"kubernetes.io/service-name": "changing"},
+                    },
+                    "addressType": "IPv4",
+                    "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+                    "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
+                }
+            )
+
+
+def test_new_addresses_are_served_from_the_first_answer_on(cluster: Cluster, namespace: str) -> None:
+    cluster.serve("web", 3, namespace)
+    ips = [f"172.31.0.{100 + n}" if n < min(_IPV4, NEW - 5) else f"fd00:31::1:{n:x}" for n in range(NEW)]
+    created: dict[str, float] = {}
+    announce(cluster, "changing", namespace)
+    with arrivals(cluster) as (asked, met), Changes(cluster, namespace) as changes:
+        for number, ip in enumerate(ips):
+            asked.write(f"{ip}\n")
+            asked.flush()
+            created[ip] = time.monotonic()
+            families = ["IPv6"] if ":" in ip else ["IPv4"]
+            announce(cluster, f"web-{number}", namespace, ip, selector={"app": "web"}, ipFamilies=families)
+            time.sleep(0.1)
+    waited = sorted(each["connected_at"] - created[ip] for ip, each in met.items() if each["connected_at"])
+    times = f"after {median(waited):.3f} s, at most {waited[-1]:.3f} s, n = {len(waited)}"
+    print(f"{changes.number} changes of other endpoints; connected {times}")
+    assert {ip: each["failures"] for ip, each in met.items() if each["failures"]} == {}
+    assert all(each["connections"] == 20 for each in met.values())
+    assert max(each["slowest_s"] for each in met.values()) < 1, "no SYN was lost: it would be repeated after a second"
+
+
+def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(cluster: Cluster, namespace: str) -> None:
+    ip = "172.31.0.130"
+    cluster.apply(rolling("web", namespace))
+    cluster.rolled_out("web", 1, namespace)
+    announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
+    served(cluster, ip)
+    holders = [record(cluster, ip).holder]
+    with cluster.hammer(CLIENT, ip) as met:
+        for number in range(MOVES):
+            node = next(each for each in cluster.nodes if each != holders[-1])
+            cluster.apply(rolling("web", namespace, node, number))
+            holders.append(holder(cluster, ip, other_than=holders[-1]))
+            cluster.rolled_out("web", 1, namespace)
+    print(f"{met['attempts']} connections, {MOVES} moves {holders}, longest gap {met['longest_gap_ms']} ms")
+    failed = met["failed"]
+    assert failed.pop("reset", 0) <= 2 * MOVES, (
+        "those of the two threads that are open at a hand-over, which no other node knows"
+    )
+    assert failed == {}
+    assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
+
+
+def rolling(name: str, namespace: str, node: str | None = None, number: int = 0) -> dict[str, Any]:
+    """A Deployment of one pod; its successor is ready on another node before it ends, and it serves while it does."""
+    made = deployment(name, 1, namespace, grace_s=_GRACE_S)
+    made["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    template = made["spec"]["template"]
+    template["metadata"]["annotations"] = {"number": str(number)}
+    if node is not None:
+        template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return made

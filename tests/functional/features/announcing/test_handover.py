@@ -1,0 +1,95 @@
+"""A node that is taken out hands its addresses over first, and nothing fails. A crash of its agent moves nothing."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kube_nftlb.agent.announcing.nodes import EXCLUDED
+from lab.places import CLIENT
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.commands import Kubectl
+from tests.functional.segment import announce, holder, record, served
+
+IP = "172.31.0.160"
+
+
+@contextlib.contextmanager
+def drained(cluster: Cluster, node: str) -> Iterator[None]:
+    kubectl = Kubectl(cluster)
+    done = kubectl.run("drain", f"node/{node}", "--force", "--timeout", "60")
+    assert f"node {node} announces no addresses" in done.stderr
+    yield
+    assert kubectl.run("undrain", f"node/{node}").returncode == 0
+
+
+@contextlib.contextmanager
+def tainted(cluster: Cluster, node: str) -> Iterator[None]:
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    cluster.api.patch("node", node, "", {"spec": {"taints": [taint]}})
+    yield
+    cluster.api.patch("node", node, "", {"spec": {"taints": None}})
+
+
+@contextlib.contextmanager
+def excluded(cluster: Cluster, node: str) -> Iterator[None]:
+    cluster.api.patch("node", node, "", {"metadata": {"labels": {EXCLUDED: ""}}})
+    yield
+    cluster.api.patch("node", node, "", {"metadata": {"labels": {EXCLUDED: None}}})
+
+
+@contextlib.contextmanager
+def restarted(cluster: Cluster, node: str) -> Iterator[None]:
+    """As its pod at an upgrade: both of its programs are told to end at the same time."""
+    os.kill(cluster.lab.pid("responder", node), signal.SIGTERM)
+    cluster.lab.restart("agent", node)
+    yield
+
+
+@pytest.mark.parametrize("take_out", [drained, tainted, excluded, restarted])
+def test_addresses_leave_first(
+    cluster: Cluster, namespace: str, take_out: Callable[[Cluster, str], contextlib.AbstractContextManager[None]]
+) -> None:
+    cluster.serve("web", 4, namespace)
+    announce(cluster, "web", namespace, IP)
+    served(cluster, IP)
+    first = holder(cluster, IP)
+    with cluster.hammer(CLIENT, IP) as met:
+        time.sleep(1)
+        with take_out(cluster, first):
+            second = holder(cluster, IP, other_than=first)
+            time.sleep(1)
+    print(f"{first} → {second}: {met['attempts']} connections, failed {met['failed']}, gap {met['longest_gap_ms']} ms")
+    assert met["failed"].pop("reset", 0) <= 4, "those of the two threads that are open at the hand-over"
+    assert met["failed"] == {}
+    assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
+    eventually(lambda: cluster.lab.pid("responder", first) > 0, "its responder runs again")
+
+
+def test_the_responder_answers_while_a_new_agent_starts(cluster: Cluster, namespace: str) -> None:
+    cluster.serve("web", 4, namespace)
+    announce(cluster, "web", namespace, IP)
+    served(cluster, IP)
+    first = holder(cluster, IP)
+    with cluster.hammer(CLIENT, IP) as met:
+        os.kill(cluster.lab.pid("agent", first), signal.SIGKILL)
+        time.sleep(8)
+    print(f"{met['attempts']} connections, gap {met['longest_gap_ms']} ms, {record(cluster, IP).holder}")
+    assert met["failed"] == {}
+
+
+def test_an_address_that_no_node_announces_says_why_on_each(cluster: Cluster, namespace: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for node in cluster.nodes:
+            stack.enter_context(excluded(cluster, node))
+        cluster.serve("web", 1, namespace)
+        announce(cluster, "web", namespace, IP)
+        kubectl = Kubectl(cluster)
+        eventually(lambda: "no node announces" in kubectl.run("why", "web", "-n", namespace).stdout, "why says it")
+        said = kubectl.run("why", "web", "-n", namespace).stdout
+        assert f"node-1, node-2, node-3: the node has the label {EXCLUDED} (NodeExcluded)" in " ".join(said.split())
+    served(cluster, IP)
+    eventually(lambda: "announced by node-" in kubectl.run("get", "web", "-n", namespace).stdout, "get says it")

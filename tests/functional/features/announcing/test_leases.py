@@ -1,0 +1,44 @@
+"""An agent takes addresses for its own node, and has no other say in who holds what."""
+
+from typing import Any
+
+import pytest
+
+from lab.rights import NAMESPACE
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.features.test_rights import AGENT, LEASES, Holder
+
+
+def lease(name: str, holder: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"holderIdentity": holder},
+    }
+
+
+def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> None:
+    own, other, _ = cluster.nodes
+    agent = Holder(cluster, AGENT, own)
+
+    def writes(name: str, holder: str) -> str:
+        return agent.says("apply", "--server-side", "--force-conflicts", "-f", "-", body=lease(name, holder))
+
+    sentence = f"the agent of node '{own}' may"
+    eventually(lambda: sentence in writes("address-192-0-2-1", other), "it may not name another node", 30)
+    assert writes("address-192-0-2-1", own) == ""
+    assert sentence in writes("address-192-0-2-1", other)
+    assert sentence in writes("kube-nftlb-operator", own)
+    cluster.apply(lease("address-192-0-2-2", other))
+    delete = ("delete", "lease", "-n", NAMESPACE, "--wait=false")
+    assert sentence in agent.says(*delete, "address-192-0-2-2")
+    assert writes("address-192-0-2-2", own) == "", "it takes it over"
+    for name in ("address-192-0-2-1", "address-192-0-2-2"):
+        assert agent.says(*delete, name) == ""
+
+
+@pytest.mark.parametrize("resource", ["leases", "leases#kube-nftlb-operator"])
+def test_an_agent_writes_leases_in_no_other_namespace(cluster: Cluster, resource: str) -> None:
+    agent = Holder(cluster, AGENT, cluster.nodes[0])
+    assert [verb for verb in ("create", "patch", "delete") if agent.can(verb, resource, "kube-system", LEASES)] == []

@@ -1,0 +1,104 @@
+"""Addresses that nodes announce on the client's segment: who holds them, and what becomes of connections to them."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kube_nftlb.announce.ownership import records
+from kube_nftlb.announce.ownership.records import Record
+from lab.places import CLIENT, SWITCH
+from lab.rights import NAMESPACE
+from tests.builders.manifests import service
+from tests.functional.cluster import TRAFFIC, Cluster, eventually
+
+POOL: dict[str, Any] = {
+    "apiVersion": "kube-nftlb.io/v1alpha1",
+    "kind": "NftlbAddressPool",
+    "metadata": {"name": "segment"},
+    "spec": {"ranges": ["172.31.0.100-172.31.0.199", "fd00:31::100/120", "fd00:31::1:0/112"]},
+}
+
+
+def announce(cluster: Cluster, name: str, namespace: str, *ips: str, **spec: Any) -> None:
+    """Make a Service that has these addresses, as the operator gives them."""
+    cluster.apply(service(name, namespace, type="LoadBalancer", allocateLoadBalancerNodePorts=False, **spec))
+    ingress = [{"ip": ip, "ipMode": "VIP"} for ip in ips]
+    cluster.api.request(
+        "PATCH",
+        f"/api/v1/namespaces/{namespace}/services/{name}/status",
+        {"status": {"loadBalancer": {"ingress": ingress}}},
+        "application/merge-patch+json",
+    )
+
+
+def record(cluster: Cluster, ip: str) -> Record:
+    """What the Lease of an address says."""
+    raw = cluster.get("lease", records.name(ip), NAMESPACE)
+    return records.parse(raw)[1] if raw is not None else Record()
+
+
+def holder(cluster: Cluster, ip: str, *, other_than: str = "") -> str:
+    """The node that holds an address, once one does."""
+    eventually(lambda: record(cluster, ip).holder not in ("", other_than), f"{ip} has another holder", 30)
+    return record(cluster, ip).holder
+
+
+def served(cluster: Cluster, ip: str, *options: str) -> None:
+    """Wait until connections to an address are answered."""
+    eventually(lambda: bool(cluster.answers(CLIENT, ip, 80, *options, number=3)), f"{ip} is answered", 30)
+
+
+@contextlib.contextmanager
+def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Have a client connect to addresses as soon as somebody answers for them.
+
+    They are to be written to the first, a file, one a line; the second has what was met at each, after the block.
+    """
+    process = cluster.lab.popen(CLIENT, *TRAFFIC, "arrivals", "80", *options)
+    result: dict[str, Any] = {}
+    assert process.stdin
+    try:
+        yield process.stdin, result
+    finally:
+        out, err = process.communicate(timeout=120)
+        assert out, err
+        result.update(json.loads(out))
+
+
+@contextlib.contextmanager
+def unplugged(cluster: Cluster, node: str) -> Iterator[None]:
+    """Take a node's network cable out for the block."""
+    _link(cluster, node, "down")
+    try:
+        yield
+    finally:
+        _link(cluster, node, "up")
+
+
+@contextlib.contextmanager
+def split(cluster: Cluster, node: str) -> Iterator[None]:
+    """Let a node and the others not hear each other for the block; all reach the client and the API server."""
+    others = ", ".join(f'"{each}"' for each in cluster.nodes if each != node)
+    rules = f"""
+        table bridge split {{
+            chain forward {{
+                type filter hook forward priority 0;
+                iifname "{node}" oifname {{ {others} }} drop
+                oifname "{node}" iifname {{ {others} }} drop
+            }}
+        }}"""
+    _run(cluster, "nft", rules)
+    try:
+        yield
+    finally:
+        _run(cluster, "nft", "delete table bridge split")
+
+
+def _link(cluster: Cluster, node: str, state: str) -> None:
+    _run(cluster, "ip", "link", "set", node, state)
+
+
+def _run(cluster: Cluster, *command: str) -> None:
+    done = cluster.lab.exec(SWITCH, *command)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,130 @@
+"""Who may hold an address, by pools, nodes and endpoints; and whether this node may, by its kernel."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.announcing.facts import Facts
+from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
+from kube_nftlb.agent.announcing.pools import Pools
+from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
+from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.announce.ownership.interfaces import Interface
+from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.conflicts import FarmKey
+from tests.builders import farm
+
+ME, VIP, SIX = "node-1", "192.0.2.10", "2001:db8::10"
+WEB = FarmKey("default", "web--http")
+ETH = Interface("eth0", "02:00:00:00:00:01", ("192.0.2.1/24", "2001:db8::1/64"))
+NODES = {name: NodeSeen({"name": name}) for name in ("node-1", "node-2", "node-3")}
+SERVED = InKernel(Version("uid", 1), frozenset({VIP}), 1, 1)
+
+
+def pool(
+    name: str = "pool", ranges: tuple[str, ...] = ("192.0.2.0/28", "2001:db8::/120"), **announce: Any
+) -> AddressPool:
+    return AddressPool.model_validate({"metadata": {"name": name}, "spec": {"ranges": ranges, "announce": announce}})
+
+
+def local_farm(*nodes: str, ip: str = VIP) -> Any:
+    backends = [{"name": node, "ip": f"10.244.{n}.2", "nodeName": node} for n, node in enumerate(nodes, 1)]
+    addresses = [{"type": "LoadBalancer", "ip": ip, "ports": "80"}]
+    return farm(owner="web", addresses=addresses, backends=backends, trafficPolicy="Local")
+
+
+def facts(*, in_kernel: InKernel | None = SERVED, wants: Any = None, **known: Any) -> Facts:
+    """A node whose kernel has the one farm of an address."""
+    balancers = LoadBalancers()
+    address = {"type": "LoadBalancer", "ip": VIP, "ports": "80"}
+    balancers.planned(WEB, wants or farm(owner="web", addresses=[address]))
+    balancers.verified(WEB, in_kernel)
+    return Facts(
+        ME,
+        balancers,
+        lambda _: Version("uid", 1),
+        **{"pools": Pools([pool()]), "nodes": NODES, "interfaces": (ETH,), **known},
+    )
+
+
+def reason(found: Facts) -> Reason | None:
+    blocker = found.addresses({})[VIP].may_announce
+    return blocker.reason if blocker is not None else None
+
+
+def test_an_address_that_is_served_may_be_announced_by_any_node() -> None:
+    (address,) = facts().addresses({}).values()
+    assert (address.link, address.mac) == ("eth0", ETH.mac)
+    assert set(address.candidates) == set(NODES)
+    assert address.may_announce is None
+    assert address.may_keep is None
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, None),
+        ({"in_kernel": None}, Reason.NOT_PROGRAMMED),
+        ({"in_kernel": SERVED._replace(version=Version("uid", 0))}, Reason.NOT_PROGRAMMED),
+        ({"in_kernel": SERVED._replace(version=Version("another", 1))}, Reason.NOT_PROGRAMMED),
+        ({"in_kernel": SERVED._replace(ips=frozenset())}, Reason.NOT_PROGRAMMED),
+        ({"in_kernel": SERVED._replace(reached=0)}, Reason.NO_ENDPOINT),
+        ({"in_kernel": SERVED._replace(reached=0, serving=0)}, None),
+        (
+            {
+                "in_kernel": SERVED._replace(reached=0, serving=0),
+                "pools": Pools([pool(whenEmpty="withdraw")]),
+            },
+            Reason.NO_ENDPOINT,
+        ),
+        ({"interfaces": ()}, Reason.NO_LINK),
+        ({"pools": Pools([pool(l2={"interfaces": ["bond*"]})])}, Reason.NO_LINK),
+        ({"nodes": {**NODES, ME: NodeSeen({EXCLUDED: ""})}}, Reason.NODE_EXCLUDED),
+        ({"nodes": {**NODES, ME: NodeSeen({}, "it is not ready")}}, Reason.NODE_LEAVES),
+        ({"nodes": {}}, Reason.NODE_LEAVES),
+        (
+            {"pools": Pools([pool(l2={"nodeSelector": {"matchLabels": {"name": "node-2"}}})])},
+            Reason.NOT_SELECTED,
+        ),
+    ],
+)
+def test_why_this_node_may_not_announce_an_address(known: dict[str, Any], expected: Reason | None) -> None:
+    assert reason(facts(**known)) == expected
+
+
+def test_nodes_that_leave_or_are_excluded_or_not_selected_are_no_candidates() -> None:
+    nodes = {**NODES, "node-2": NodeSeen({}, "it drains"), "node-4": NodeSeen({EXCLUDED: ""})}
+    assert set(facts(nodes=nodes).addresses({})[VIP].candidates) == {"node-1", "node-3"}
+    selector = {"matchExpressions": [{"key": "name", "operator": "In", "values": ["node-2", "node-3"]}]}
+    chosen = facts(pools=Pools([pool(l2={"nodeSelector": selector})]))
+    assert set(chosen.addresses({})[VIP].candidates) == {"node-2", "node-3"}
+
+
+def test_preferred_nodes_come_first() -> None:
+    preferring = facts(pools=Pools([pool(l2={"prefer": {"matchLabels": {"name": "node-3"}}})]))
+    assert preferring.addresses({})[VIP].candidates[0] == "node-3"
+    assert preferring.addresses({VIP: "node-1"})[VIP].candidates[0] == "node-3"
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [(("node-2",), {"node-2"}), ((), set(NODES)), (("node-4",), set(NODES))],
+    ids=["where it has endpoints", "anywhere without any", "anywhere if no node may"],
+)
+def test_with_traffic_policy_local_nodes_with_endpoints_are_candidates(
+    endpoints: tuple[str, ...], expected: set[str]
+) -> None:
+    assert set(facts(wants=local_farm(*endpoints)).addresses({})[VIP].candidates) == expected
+
+
+def test_an_address_of_a_node_is_never_announced_nor_one_of_no_pool() -> None:
+    assert facts(node_ips={VIP}).addresses({}) == {}
+    assert facts(pools=Pools([pool(ranges=("198.51.100.0/24",))])).addresses({}) == {}
+
+
+def test_pools_have_ranges_of_both_kinds_and_families() -> None:
+    found = Pools([pool("a", ("192.0.2.1-192.0.2.9",)), pool("b", ("192.0.2.0/24", "2001:db8::/64"))])
+    names = {ip: each.metadata.name for ip in ("192.0.2.9", VIP, SIX) if (each := found.of(ip)) is not None}
+    assert names == {"192.0.2.9": "a", VIP: "b", SIX: "b"}
+    assert found.of("198.51.100.1") is None

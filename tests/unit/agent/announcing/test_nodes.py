@@ -1,0 +1,46 @@
+"""Why a node may not announce addresses, by its Node."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.announcing.nodes import EXCLUDED, seen
+from tests.builders.nodes import raw_node
+
+
+def with_metadata(**metadata: Any) -> dict[str, Any]:
+    raw = raw_node()
+    return {**raw, "metadata": {**raw["metadata"], **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (raw_node(), ""),
+        (raw_node(ready="True"), ""),
+        (raw_node(ready="True", unschedulable=True), ""),
+        (raw_node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]), ""),
+        (raw_node(ready="False"), "the node is not ready: no reason is given"),
+        (raw_node(ready="Unknown"), "the node is not ready: no reason is given"),
+        (
+            raw_node(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]),
+            "the node has the taint ToBeDeletedByClusterAutoscaler",
+        ),
+        (
+            raw_node(taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]),
+            "the node has the taint node.kubernetes.io/out-of-service",
+        ),
+        (with_metadata(deletionTimestamp="2026-01-01T00:00:00Z"), "the Node is being deleted"),
+        (
+            with_metadata(annotations={"kube-nftlb.io/drains": "true"}),
+            "the node drains: `kubectl nftlb undrain` ends that",
+        ),
+    ],
+)
+def test_a_node_that_leaves_says_why_and_a_cordoned_one_stays(raw: dict[str, Any], reason: str) -> None:
+    assert seen(raw).leaves == reason
+
+
+def test_the_label_excludes_a_node_whatever_its_value() -> None:
+    assert seen(raw_node(labels={EXCLUDED: "false"})).excluded
+    assert not seen(raw_node()).excluded

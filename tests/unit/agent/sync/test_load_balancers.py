@@ -1,0 +1,127 @@
+"""What is announced follows from what the loop has planned, and has verified in the kernel."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers, wanted
+from kube_nftlb.api.conflicts import FarmKey
+from tests.builders import endpoint, endpoint_slice, farm
+from tests.fakes.node import WEB, until
+from tests.unit.agent.sync.conftest import Node
+
+VIP = "192.0.2.10"
+ADDRESSES = [{"ip": "10.96.0.10", "ports": "80"}, {"type": "LoadBalancer", "ip": VIP, "ports": "80"}]
+OF_WEB: dict[str, Any] = {
+    "owner": "web",
+    "addresses": ADDRESSES,
+    "backends": [],
+    "backendsFrom": {"service": "web", "port": "http"},
+}
+UID = "uid-default-web--http"
+
+
+def in_kernel(node: Node) -> InKernel | None:
+    return node.inputs.load_balancers.in_kernel(WEB)
+
+
+def begin(node: Node, *endpoints: dict[str, Any], **spec: Any) -> None:
+    node.put_slice(endpoint_slice(*endpoints), 9)
+    node.list([farm(version=10, **OF_WEB, **spec)], 10)
+
+
+async def has(node: Node, expected: InKernel | None) -> None:
+    await until(lambda: in_kernel(node) == expected)
+
+
+async def test_a_farm_is_in_the_kernel_once_it_is_verified(node: Node) -> None:
+    begin(node, endpoint("10.244.1.2"), endpoint("10.244.2.2", node="n2"))
+    await has(node, InKernel(Version(UID, 1), frozenset({VIP}), 2, 2))
+    assert list(node.inputs.load_balancers.ips) == [VIP]
+    assert set(node.inputs.load_balancers.of(VIP)) == {WEB}
+    node.put(farm(version=11, generation=2, **OF_WEB))
+    await has(node, InKernel(Version(UID, 2), frozenset({VIP}), 2, 2))
+
+
+async def test_what_a_change_takes_away_does_not_count_before_it_is_verified(node: Node) -> None:
+    begin(node, endpoint("10.244.1.2"))
+    await has(node, InKernel(Version(UID, 1), frozenset({VIP}), 1, 1))
+    seen: list[InKernel | None] = []
+    node.inputs.load_balancers.on_change = lambda: seen.append(in_kernel(node))
+    node.put_slice(endpoint_slice(), 11)
+    await node.settle_slices(11)
+    assert seen[0] == InKernel(Version(UID, 1), frozenset({VIP}), 0, 0)
+    node.put_slice(endpoint_slice(endpoint("10.244.1.3")), 12)
+    await node.settle_slices(12)
+    assert [each.reached for each in seen if each is not None] == [0, 0, 1], "planned, and only then verified"
+
+
+async def test_a_farm_that_is_gone_is_gone_everywhere(node: Node) -> None:
+    begin(node)
+    await until(lambda: in_kernel(node) is not None)
+    node.remove(WEB, 11)
+    await node.settle(11)
+    assert in_kernel(node) is None
+    assert not node.inputs.load_balancers.ips
+
+
+async def test_a_farm_that_the_kernel_refuses_is_not_in_it(node: Node) -> None:
+    begin(node)
+    await until(lambda: in_kernel(node) is not None)
+    node.engine.refused["web--http"] = "no memory"
+    node.put(farm(version=11, generation=2, **OF_WEB))
+    await node.settle(11)
+    found = in_kernel(node)
+    assert found is None or found.version.generation == 1
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "reached", "serving", "nodes"),
+    [
+        ([endpoint("10.244.1.2", node="node-1")], 1, 1, {"node-1"}),
+        ([endpoint("10.244.2.2", node="n2")], 0, 1, {"n2"}),
+        ([], 0, 0, set()),
+        (
+            [endpoint("10.244.1.2", node="node-1", ready=False, serving=True, terminating=True)],
+            1,
+            1,
+            {"node-1"},
+        ),
+        (
+            [
+                endpoint("10.244.1.2", node="node-1", ready=False, serving=True, terminating=True),
+                endpoint("10.244.2.2", node="n2"),
+            ],
+            1,
+            1,
+            {"n2"},
+        ),
+    ],
+)
+async def test_with_traffic_policy_local_a_node_reaches_its_own(
+    node: Node, endpoints: list[dict[str, Any]], reached: int, serving: int, nodes: set[str]
+) -> None:
+    begin(node, *endpoints, trafficPolicy="Local")
+    await has(node, InKernel(Version(UID, 1), frozenset({VIP}), reached, serving))
+    assert node.inputs.load_balancers.wanted(WEB).nodes == frozenset(nodes)
+
+
+def test_only_farms_of_services_have_addresses_that_are_announced() -> None:
+    assert wanted(farm(addresses=ADDRESSES)) is None
+    assert wanted(farm(owner="web")) is None
+    assert wanted(None) is None
+    found = wanted(farm(owner="web", addresses=ADDRESSES))
+    assert found is not None
+    assert found.ips == {VIP}
+
+
+def test_a_farm_that_no_engine_has_any_more_is_forgotten() -> None:
+    known, other = LoadBalancers(), FarmKey("default", "other--http")
+    for key in (WEB, other):
+        known.planned(key, farm(key.name, owner="web", addresses=ADDRESSES))
+        known.verified(key, InKernel(Version("uid", 1), frozenset({VIP}), 1, 1))
+    known.keep(lambda key: key == WEB)
+    assert known.in_kernel(WEB) is not None
+    assert known.in_kernel(other) is None
+    assert set(known.of(VIP)) == {WEB, other}, "it is still wanted"
