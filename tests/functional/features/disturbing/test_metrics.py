@@ -14,8 +14,13 @@ from tests.functional.farms import unique
 from tests.functional.features.disturbing.test_disturbances import DAMAGE
 from tests.functional.prometheus import Prometheus, alerts, dashboard_queries, running, series_of
 
-QUIET = {"kube_nftlb_watch_failures_total"}
-"""Series that are only there once something went wrong that these tests do not break."""
+QUIET = {
+    "kube_nftlb_watch_failures_total",
+    "kube_nftlb_addresses",
+    "kube_nftlb_addresses_written_total",
+    "kube_nftlb_node_addresses",
+}
+"""Series that are only there once something went wrong that these tests do not break, or where there are address pools."""
 TARGET_LABELS = {"job", "component", "namespace", "pod", "node", "instance", "le"}
 
 
