@@ -96,6 +96,28 @@ def test_nodes_that_do_not_hear_each_other_do_not_fight(
     served(cluster, ip)
 
 
+def test_without_the_api_server_all_keep_what_they_have_and_a_dead_holder_is_replaced(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip = pair[0]
+    local(cluster, namespace, ip)
+    served(cluster, ip)
+    first = holder(cluster, ip)
+    cluster.lab.stop("apiserver")
+    try:
+        with cluster.hammer(CLIENT, ip) as quiet:
+            time.sleep(8)
+        with cluster.hammer(CLIENT, ip, 80, "--timeout", "0.5") as met, unplugged(cluster, first):
+            time.sleep(12)
+    finally:
+        cluster.lab.start("apiserver")
+    print(f"without a fault {quiet['failed']}; {first} unplugged: longest gap {met['longest_gap_ms']} ms")
+    assert quiet["failed"] == {}
+    assert met["longest_gap_ms"] < LONGEST_S * 1000
+    eventually(lambda: record(cluster, ip).holder not in ("", first), "the Lease says who has taken it", 30)
+    served(cluster, ip)
+
+
 def test_nobody_writes_while_nothing_happens(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:
     ip = pair[0]
     cluster.serve("web", 2, namespace)
