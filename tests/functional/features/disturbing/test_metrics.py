@@ -20,7 +20,7 @@ QUIET = {
     "kube_nftlb_addresses_written_total",
     "kube_nftlb_node_addresses",
 }
-"""Series that are only there once something went wrong that these tests do not break, or where there are address pools."""
+"""Series that are only there once something went wrong that these tests do not break, or with address pools."""
 TARGET_LABELS = {"job", "component", "namespace", "pod", "node", "instance", "le"}
 
 
