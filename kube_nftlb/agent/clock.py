@@ -39,8 +39,10 @@ class MonotonicClock:
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         """Wait until the event is set, for at most this many seconds. Return True if it is set."""
+        # Not asyncio.wait_for: until Python 3.12 it ignores a cancellation that comes just after the event.
         try:
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
         except TimeoutError:
             return False
         return True

@@ -1,7 +1,6 @@
 """Write what changed of the NftlbNode's status: soon after a quiet time, then at intervals that fit the cluster."""
 
 import asyncio
-import contextlib
 import platform
 import random
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import __version__, errors, names
+from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
@@ -94,8 +94,7 @@ class NodeReporter:
         written_at = loop.time() - report_interval_s(self._nodes)
         again: asyncio.TimerHandle | None = None
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(written_at + HEARTBEAT_S - loop.time(), 0))
+            await MonotonicClock().wait(self._changed, max(written_at + HEARTBEAT_S - loop.time(), 0))
             rest_s = written_at + self._between_s(loop.time()) - loop.time()
             await asyncio.sleep(max(rest_s, SETTLE_S + self._chance() * report_spread_s(self._nodes)))
             self._changed.clear()
