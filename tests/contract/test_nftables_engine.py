@@ -111,10 +111,12 @@ def spec(vip: str, *ips: str, **more: Any) -> dict[str, Any]:
     return {"addresses": [{"ip": vip, "ports": "80"}], "backends": backends, "engine": "nftables", **more}
 
 
-def ask(vip: str, port: int = 80, source: str = "") -> str:
+def ask(vip: str, port: int = 80, source: str = "", timeout_s: float = 1) -> str:
     """Return the endpoint that answers, or ``refused``, or ``nothing``."""
     try:
-        with socket.create_connection((vip, port), timeout=1, source_address=(source, 0) if source else None) as asked:
+        with socket.create_connection(
+            (vip, port), timeout=timeout_s, source_address=(source, 0) if source else None
+        ) as asked:
             return asked.recv(100).decode()
     except ConnectionRefusedError:
         return "refused"
