@@ -9,7 +9,6 @@ the agent table.
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from kube_nftlb import errors
@@ -22,14 +21,6 @@ from kube_nftlb.netfilter.transaction import Contents
 
 AWAY_AFTER_S = 3
 """Maximum time in seconds that the loop waits for a restart of nftlb, where no other engine serves farms."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedByAll(Applied):
-    """The outcome of a change of all engines."""
-
-    is_partial: bool = False
-    """True if nftlb went away meanwhile: decide again, and apply that."""
 
 
 class Engines:
@@ -156,7 +147,7 @@ class Engines:
             if farm is not None and self._of(farm) is after and name in before.programmed and name in after.programmed
         }
 
-    async def apply(self, changes: FarmChanges) -> AppliedByAll:
+    async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
         nftables, nftlb = self._nftables, self._nftlb
         applied: list[Applied] = []
@@ -168,7 +159,7 @@ class Engines:
                 applied.append(await nftlb.apply(to_nftlb))
         except errors.EngineUnreachableError as error:
             self._leave(error)
-            return _merge(applied, is_partial=True)
+            return _merge(applied)
         if moved := self._moved(nftables, nftlb, changes):
             applied.append(await nftables.apply(moved))
         return _merge(applied)
@@ -222,7 +213,7 @@ class Engines:
         return "; ".join(problems) or None
 
 
-def _merge(applied: Collection[Applied], *, is_partial: bool = False) -> AppliedByAll:
+def _merge(applied: Collection[Applied]) -> Applied:
     refused = {name: why for each in applied for name, why in each.refused.items()}
     incomplete = {name for each in applied for name in each.incomplete}
-    return AppliedByAll(refused, incomplete, {name for each in applied for name in each.changed}, is_partial)
+    return Applied(refused, incomplete, {name for each in applied for name in each.changed})
