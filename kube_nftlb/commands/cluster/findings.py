@@ -91,9 +91,9 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
 
 
 def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
-    """Return what is wrong with these farms, one finding for each unhealthy one."""
-    findings = (of_farm(raw, view.failures.get(key_of(raw), ()), now) for raw in farms)
-    return sorted((each for each in findings if each is not None), key=lambda each: (each.namespace, each.name))
+    """Return what is wrong with these farms: of each that fails on nodes one finding for each cause, else one."""
+    findings = (each for raw in farms for each in of_farm(raw, view.failures.get(key_of(raw), ()), now))
+    return sorted(findings, key=lambda each: (each.namespace, each.name))
 
 
 def of_services(services: Iterable[JsonObject]) -> list[Finding]:
@@ -187,8 +187,8 @@ def of_nodes(seen: ClusterView, now: datetime) -> list[Finding]:
     return found
 
 
-def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> Finding | None:
-    """Return the most important thing that is wrong with a farm, or None.
+def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> list[Finding]:
+    """Return the most important thing that is wrong with a farm, if any; of failures on nodes each cause.
 
     A farm without any backend refuses connections, as its owner asked: a Service without Pods is no fault.
     """
@@ -197,27 +197,32 @@ def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> Find
     if not status.get("conditions"):
         created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
         if created is None or (now - created).total_seconds() < _STATUS_PATIENCE_S:
-            return None
-        return Finding("farm", namespace, name, "NoStatus", "it has no status", "check that the operator runs", created)
+            return []
+        todo = "check that the operator runs"
+        return [Finding("farm", namespace, name, "NoStatus", "it has no status", todo, created)]
     for kind in ("Accepted", "Programmed", "EndpointsProgrammed"):
         found = condition(raw, kind)
         if found is None or not _wrong(found, now):
             continue
         if found["reason"] == "Failed" and failures:
-            reason, where = failures[0].reason, some_of([each.node for each in failures])
-            message = f"on {where}: {failures[0].message}"
-            return Finding("farm", namespace, name, reason, message, _advice(reason), since(found))
-        return _of_condition("farm", namespace, name, found, _advice(found["reason"]))
+            nodes: dict[tuple[str, str], list[str]] = {}
+            for each in failures:
+                nodes.setdefault((each.reason, each.message), []).append(each.node)
+            return [
+                Finding("farm", namespace, name, reason, f"on {some_of(on)}: {why}", _advice(reason), since(found))
+                for (reason, why), on in nodes.items()
+            ]
+        return [_of_condition("farm", namespace, name, found, _advice(found["reason"]))]
     if status.get("totalBackends") and not status.get("readyBackends"):
         message = f"none of {status['totalBackends']} backends is ready: connections are refused"
-        return Finding("farm", namespace, name, "NoReadyBackends", message, ADVICE["NoReadyBackends"])
+        return [Finding("farm", namespace, name, "NoReadyBackends", message, ADVICE["NoReadyBackends"])]
     reason, _, message = str(status.get("reason") or "").partition(": ")
     if status.get("readyBackends") and reason == "NoReadyBackends":
         advice = ADVICE["NoReadyBackends"]
-        return Finding("farm", namespace, name, reason, f"{message}: they are refused", advice)
+        return [Finding("farm", namespace, name, reason, f"{message}: they are refused", advice)]
     if (accepted := accepted_in_part(raw)) is not None:
-        return _of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))
-    return None
+        return [_of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))]
+    return []
 
 
 def accepted_in_part(raw: JsonObject) -> JsonObject | None:

@@ -106,7 +106,7 @@ def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     for raw in view.farms:
         if is_pending(raw):
             states["pending"] += 1
-        elif of_farm(raw, view.failures.get(key_of(raw), ()), now) is not None:
+        elif of_farm(raw, view.failures.get(key_of(raw), ()), now):
             states["with problems"] += 1
         else:
             backends = (raw.get("status") or {}).get("totalBackends")

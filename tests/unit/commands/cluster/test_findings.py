@@ -8,7 +8,15 @@ import pytest
 from kube_nftlb import names, reasons
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE
-from kube_nftlb.commands.cluster.findings import ADDRESS_ADVICE, ADVICE, Finding, find, of_addresses, of_services
+from kube_nftlb.commands.cluster.findings import (
+    ADDRESS_ADVICE,
+    ADVICE,
+    Finding,
+    find,
+    of_addresses,
+    of_farms,
+    of_services,
+)
 from kube_nftlb.commands.view import ClusterView, lacking_address
 from tests.builders import raw_farm, raw_nftlb_node, raw_node, raw_service
 
@@ -93,6 +101,26 @@ def test_a_farm_that_failed_has_the_reason_and_the_message_of_the_node() -> None
     broken = farm(told("Programmed", "False", "Failed"))
     (finding,) = found(broken, report=node(failed=[entry]))
     assert (finding.reason, finding.message, finding.todo) == ("Refused", "on n1: nft says no", ADVICE["Refused"])
+
+
+def test_nodes_on_which_a_farm_fails_for_the_same_cause_are_one_finding() -> None:
+    broken = farm(told("Programmed", "False", "Failed"))
+    causes = {
+        "n1": ("Refused", "no"),
+        "n2": ("Unsupported", "never"),
+        "n3": ("Refused", "no"),
+        "n4": ("Refused", "new"),
+    }
+    reports = []
+    for name, (reason, message) in causes.items():
+        report = node(failed=[{"namespace": "default", "name": "web--http", "reason": reason, "message": message}])
+        reports.append({**report, "metadata": {**report["metadata"], "name": name}})
+    seen = of_farms(ClusterView([broken], [], reports), [broken], NOW)
+    assert [(each.reason, each.message) for each in seen] == [
+        ("Refused", "on n1, n3: no"),
+        ("Unsupported", "on n2: never"),
+        ("Refused", "on n4: new"),
+    ]
 
 
 def test_a_farm_whose_backends_are_not_ready_refuses_connections() -> None:
