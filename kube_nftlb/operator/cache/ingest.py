@@ -26,7 +26,7 @@ from kube_nftlb.kube.resources import (
     JsonObject,
     Resource,
 )
-from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
@@ -40,6 +40,7 @@ from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX, SOURCE_RANGES_READ_MAX
 from kube_nftlb.operator.model.gated_pods import parse_gated_pod
 from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
+from kube_nftlb.operator.model.rejections import Rejection
 
 
 class PendingChanges:
@@ -149,6 +150,13 @@ class CacheWriter:
     def set_policy_progress(self, key: PolicyKey, unfinished_since: int | None) -> None:
         """Note the resourceVersion of a policy that some node has not reached, or None."""
         self.cache.progress.set_policy(key, unfinished_since)
+
+    def refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> Affected:
+        """Note which external IPs a Service does not get, which the status of its farms says."""
+        if refused == self.cache.refused_ips.get(key, ()):
+            return NOTHING
+        self.cache.refused_ips[key] = refused
+        return Affected(farms=frozenset(farm.key for farm in self.cache.farms_of(key)))
 
     def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""

@@ -13,7 +13,6 @@ from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.planner import Planner
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
@@ -40,6 +39,7 @@ class ServiceReconciler:
     ) -> None:
         """``on_written`` gets the farms whose status shows other external IPs that their Service does not get."""
         self.queue: WorkQueue[ServiceKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
+        self._writer = writer
         self._cache = writer.cache
         self._changes = writer.changes
         self._planner = planner
@@ -79,7 +79,8 @@ class ServiceReconciler:
         if (planned := await self._planner.plan(key)) is None:
             return 0
         service, writes = planned
-        self._refuse_ips(key, tuple(each for each in writes.problems if each.reason == "ExternalIPRefused"))
+        refused_ips = tuple(each for each in writes.problems if each.reason == "ExternalIPRefused")
+        self._on_written(self._writer.refuse_ips(key, refused_ips))
         result = await self._batch_writer.write(writes, self._refused.pop(key, set()))
         if result.more:
             self._refused[key] = result.refused
@@ -97,9 +98,3 @@ class ServiceReconciler:
         # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
         waits = result.obsolete and self._cache.services.get(key) is not None
         return _REFUSED_RETRY_S if result.refused or waits else None
-
-    def _refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> None:
-        """Note which external IPs a Service does not get, for the status of its farms."""
-        if refused != self._cache.refused_ips.get(key, ()):
-            self._cache.refused_ips[key] = refused
-            self._on_written(Affected(farms=frozenset(farm.key for farm in self._cache.farms_of(key))))
