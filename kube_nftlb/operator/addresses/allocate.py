@@ -44,23 +44,22 @@ def allocate(request: Request, book: Book) -> Outcome:
         return foreign
     if not request.families:
         return Outcome((), "NotAllowed", "the Service has no IP family yet (spec.ipFamilies)")
-    keeps: list[Ip] = []
+    had: dict[Family, Ip] = {}
     found: list[Ip] = []
     refusals: list[_Refusal] = []
     for family in request.families:
-        has = _keeps(request, family, book)
+        if (has := _keeps(request, family, book)) is not None:
+            had[family] = has
         new = _new(request, family, has, book, found)
         if isinstance(new, Ip):
             found.append(new)
         elif new is not None:
             refusals.append(new)
-        if has is not None and not isinstance(new, Ip):
-            keeps.append(has)
     if refusals and request.all_families:
         # One of a pair is of no use alone. What clients may know already stays.
         found = []
-    order = request.families.index
-    return _outcome(request, tuple(sorted((*keeps, *found), key=lambda ip: order(ip.family))), refusals, book)
+    gets = had | {ip.family: ip for ip in found}
+    return _outcome(request, tuple(gets[family] for family in request.families if family in gets), refusals, book)
 
 
 def _new(request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip]) -> Ip | _Refusal | None:

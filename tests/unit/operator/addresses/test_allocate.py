@@ -210,6 +210,18 @@ def test_a_service_that_prefers_two_families_waits_for_the_second() -> None:
     assert texts(world.again(raw_balanced("web", **BOTH))) == "192.0.2.1 2001:db8::1"
 
 
+@pytest.mark.parametrize("given", [["192.0.2.1"], ["192.0.2.1", "2001:db8::1"]])
+def test_a_service_that_requires_both_families_keeps_what_it_has_until_it_gets_both(given: list[str]) -> None:
+    world = World(raw_pool("pool", *DUAL))
+    world.put(raw_balanced("other", "2001:db8::2"))
+    raw = raw_balanced("web", *given, assigned=True, annotations={"addresses": "192.0.2.2,2001:db8::2"}, **REQUIRED)
+    outcome = world.decide(raw)
+    assert (texts(outcome), outcome.reason) == (" ".join(given), "AddressTaken")
+    assert "the Service keeps 192.0.2.1 of the address pool pool" in outcome.message
+    world.book.remove(ServiceKey("default", "other"))
+    assert texts(world.again(raw)) == "192.0.2.2 2001:db8::2"
+
+
 OTHER_RANGE = raw_pool("pool", "198.51.100.0/24")
 
 
