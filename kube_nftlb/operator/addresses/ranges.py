@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.policy import AddressRange, address_range
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.operator.farms.external_addresses import LEADING_ZEROS
 
 V = TypeVar("V")
 
@@ -34,6 +35,16 @@ def ip_of(text: str) -> Ip:
             raise ValueError(f"{text!r} has a zone, or is an IPv4 address within an IPv6 address")
         return Ip("ipv6", _canonical(text, address))
     return Ip("ipv4", _canonical(text, address))
+
+
+def known_ip_of(text: str) -> Ip:
+    """Return an address in any spelling that Kubernetes admits in a status. Raises ValueError for any other text."""
+    address = ipaddress.ip_address(LEADING_ZEROS.sub("", text.strip()))
+    if isinstance(address, ipaddress.IPv4Address):
+        return Ip("ipv4", int(address))
+    if address.ipv4_mapped is not None:
+        return Ip("ipv4", int(address.ipv4_mapped))
+    return ip_of(str(address))
 
 
 def _canonical(text: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:

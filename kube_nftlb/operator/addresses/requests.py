@@ -7,7 +7,7 @@ from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServiceCondition
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of
+from kube_nftlb.operator.addresses.ranges import Ip, ip_of, known_ip_of
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX
 from kube_nftlb.operator.farms.ports import serves
 
@@ -63,7 +63,7 @@ def given(service: Service) -> Given:
     others = False
     for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
         try:
-            ips[ip_of(ingress.ip)] = None
+            ips[known_ip_of(ingress.ip)] = None
         except ValueError:
             others = True
         others = others or bool(ingress.hostname)

@@ -14,7 +14,7 @@ from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.model.permissions import ALL_IPS
 from kube_nftlb.operator.model.rejections import Rejection
 
-_LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
+LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 """Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
 SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
@@ -134,7 +134,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
     unread: list[str] = []
     for text in service.spec.load_balancer_source_ranges[:SOURCE_RANGES_READ_MAX]:
         try:
-            network = ipaddress.ip_network(_LEADING_ZEROS.sub("", text.strip()), strict=False)
+            network = ipaddress.ip_network(LEADING_ZEROS.sub("", text.strip()), strict=False)
         except ValueError:
             unread.append(text)
             continue

@@ -256,6 +256,22 @@ def test_an_address_of_a_pool_that_another_program_gave_is_adopted(without_class
     assert world.gets(raw_balanced("web", "192.0.2.3", **chosen)) == "192.0.2.3"
 
 
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("2001:DB8::1", "2001:db8::1"),
+        ("2001:db8:0:0::1", "2001:db8::1"),
+        ("192.0.002.001", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_an_address_is_taken_however_a_status_spells_it(given: str, taken: str) -> None:
+    world = World(raw_pool("pool", *DUAL))
+    world.put(raw_balanced("other", given, loadBalancerClass="example.com/other"))
+    outcome = world.decide(raw_balanced("web", loadBalancerIP=taken, ipFamilies=BOTH["ipFamilies"]))
+    assert (taken in texts(outcome), outcome.reason) == (False, "AddressTaken")
+
+
 def test_an_address_of_no_pool_is_left_to_who_gave_it() -> None:
     world = World(without_class=True)
     outcome = world.decide(raw_balanced("web", "203.0.113.9", loadBalancerClass=None))
