@@ -48,8 +48,12 @@ class Book:
         self._first_free: dict[tuple[str, Family], int] = {}
         """No lower address of a pool is free."""
 
-    def put_pools(self, pools: Iterable[Pool], cluster: Cluster) -> None:
-        """Replace all pools, or judge them anew after a change of the cluster's own addresses."""
+    def put_pools(self, pools: Iterable[Pool], cluster: Cluster) -> frozenset[ServiceKey]:
+        """Replace all pools, or judge them anew after a change of the cluster's own addresses.
+
+        Return the Services that have an address of another pool than before.
+        """
+        before = self._by_ip
         self.pools = {pool.name: pool for pool in pools}
         self.problems = problems(self.pools.values(), cluster)
         valid = (pool for pool in self.pools.values() if pool.name not in self.problems)
@@ -59,12 +63,16 @@ class Book:
         self._first_free.clear()
         for counter in (self._used, self._used_reserved, self._of_namespace):
             counter.clear()
+        moved: set[ServiceKey] = set()
         for ip in list(self._services_at.keys()):
             self._count(ip, 1)
+            if _name(before.find(ip)) != _name(self.pool_of(ip)):
+                moved |= self._services_at.get(ip)
             for namespace in {key.namespace for key in self._services_at.get(ip)}:
                 self._count_namespace(ip, namespace, 1)
         self.freed = True
         self.changes += 1
+        return frozenset(moved)
 
     def put_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         """Add or replace namespaces by their labels."""
@@ -220,3 +228,7 @@ class Book:
     def _count_namespace(self, ip: Ip, namespace: str, change: int) -> None:
         if (pool := self.pool_of(ip)) is not None:
             self._of_namespace[pool.name, namespace] += change
+
+
+def _name(pool: Pool | None) -> str | None:
+    return pool.name if pool is not None else None

@@ -1,11 +1,13 @@
 """Change address pools and the labels of namespaces. No I/O.
 
-Each change returns what it makes out of date: the Services that ask for external IPs, which cannot be a pool's.
+Each change returns what it makes out of date: the Services that ask for external IPs, which cannot be a pool's, and
+those with an address that is of another pool now, or of none, as their condition says.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import Pool, parse, problems
@@ -23,7 +25,7 @@ class PoolChanges:
         self._cache = cache
         self._book = book
         self._judged_at = -1
-        cache.reserved.pool_of = self._pool_of
+        cache.reserved.of_load_balancers = self._of_load_balancers
 
     def replace(self, raws: Iterable[Json]) -> Affected:
         """Replace all pools."""
@@ -53,13 +55,15 @@ class PoolChanges:
     def _put(self, pools: Mapping[str, Pool]) -> Affected:
         before = {pool.name: pool.ranges for pool in self._book.accepted}
         self._judged_at = self._cache.reserved.changes
-        self._book.put_pools(list(pools.values()), self._cluster())
+        moved = self._book.put_pools(list(pools.values()), self._cluster())
         same = before == {pool.name: pool.ranges for pool in self._book.accepted}
-        return NOTHING if same else Affected(services=self._cache.service_index.asking())
+        return NOTHING if same else Affected(services=self._cache.service_index.asking() | moved)
 
     def _cluster(self) -> ClusterAddresses:
         return ClusterAddresses(self._cache.reserved.addresses(), self._cache.reserved.ranges())
 
-    def _pool_of(self, text: str) -> str | None:
-        pool = self._book.pool_of(ip_of(text))
-        return pool.name if pool is not None else None
+    def _of_load_balancers(self, text: str, service: ServiceKey) -> str | None:
+        ip = ip_of(text)
+        if (pool := self._book.pool_of(ip)) is not None:
+            return f"it is in the address pool {pool.name}, which Services of type LoadBalancer have addresses of"
+        return "another Service of type LoadBalancer has it" if self._book.at(ip, service) else None

@@ -57,8 +57,8 @@ class Reserved:
         self._cluster_ips: dict[str, ServiceKey] = {}
         self._ranges: _Ranges | None = None
         """None while it must be made anew."""
-        self.pool_of: Callable[[str], str | None] = lambda _: None
-        """Returns the address pool that has an address."""
+        self.of_load_balancers: Callable[[str, ServiceKey], str | None] = lambda _, __: None
+        """Returns what an address is, if it is for load balancers other than a Service."""
         self.changes = 0
         """Counts what changes ``addresses`` or ``ranges``."""
 
@@ -120,9 +120,7 @@ class Reserved:
             return f"it is in {network}, the range of {what}"
         if (other := self._cluster_ips.get(ip)) is not None and other != service:
             return f"it is the cluster IP of the Service {'/'.join(other)}"
-        if (pool := self.pool_of(ip)) is not None:
-            return f"it is in the address pool {pool}, which Services of type LoadBalancer have addresses of"
-        return None
+        return self.of_load_balancers(ip, service)
 
     def addresses(self) -> Iterator[tuple[str, str]]:
         """Yield single addresses of the cluster, with what each is."""

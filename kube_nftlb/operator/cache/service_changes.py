@@ -36,9 +36,10 @@ class ServiceChanges:
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
         budget = cache.budgets.services
         refitted = budget.put(key, created, len(ports)) if ports else budget.remove(key)
-        book = cache.addresses
-        sharing = book.put_service(key, service) if book is not None else ()
-        return Affected(services=frozenset({key, *refitted, *sharing}) | self._reserve(key, before, service))
+        had = self._addresses_of(key)
+        sharing = cache.addresses.put_service(key, service) if cache.addresses is not None else ()
+        asking = cache.service_index.asking_for(had ^ self._addresses_of(key)) | self._reserve(key, before, service)
+        return Affected(services=frozenset({key, *refitted, *sharing}) | asking)
 
     def remove(self, key: ServiceKey, version: int) -> Affected:
         """Remove a Service."""
@@ -49,9 +50,10 @@ class ServiceChanges:
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
         refitted = cache.budgets.services.remove(key)
+        asking = cache.service_index.asking_for(self._addresses_of(key)) | self._reserve(key, before, None)
         if cache.addresses is not None:
             cache.addresses.remove(key)
-        return Affected(services=frozenset({key, *refitted}) | self._reserve(key, before, None))
+        return Affected(services=frozenset({key, *refitted}) | asking)
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Affected:
         """Add or replace a Pod."""
@@ -107,6 +109,11 @@ class ServiceChanges:
         """Reserve the cluster IPs of a Service. Return the Services with external IPs that are one of them, or were."""
         had, has = (cluster_ips(each).values() if each is not None else () for each in (before, after))
         return self._cache.service_index.asking_for(self._cache.reserved.put_cluster_ips(key, has, had))
+
+    def _addresses_of(self, key: ServiceKey) -> set[str]:
+        """Return the addresses that a Service of type LoadBalancer has, and no other can choose as external IPs."""
+        book = self._cache.addresses
+        return set(map(str, book.has(key))) if book is not None else set()
 
     def _affected_by_pod(self, key: PodKey, *states: PodRecord | None) -> Affected:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""

@@ -17,6 +17,7 @@ from kube_nftlb.kube.resources import SERVICES, JsonObject
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.addresses.allocate import Outcome, allocate
 from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import condition_of
 from kube_nftlb.operator.addresses.service_status import is_written, status
 from kube_nftlb.operator.cache.affected import Affected
@@ -134,10 +135,17 @@ class AddressAssigner:
             self._waiting[key] = outcome.reason
         if outcome.leave:
             return None
-        self._book.assign(key, outcome.addresses)
+        self._note(key, outcome.addresses)
         if is_written(service, outcome):
             return None
         return await self._write(key, service, status(service, outcome, timestamps.seconds(self._now())))
+
+    def _note(self, key: ServiceKey, ips: tuple[Ip, ...]) -> None:
+        """Note what a Service is to have, and look again at those that ask for such an address as an external IP."""
+        had = self._book.has(key)
+        self._book.assign(key, ips)
+        changed = map(str, set(had) ^ set(self._book.has(key)))
+        self._on_change(Affected(services=self._cache.service_index.asking_for(changed)))
 
     def _report(self, key: ServiceKey, service: Service, outcome: Outcome | None) -> None:
         subject = Subject(SERVICES, *key, service.metadata.uid)

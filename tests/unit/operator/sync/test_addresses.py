@@ -29,6 +29,7 @@ from kube_nftlb.operator.sync.reconciler import Reconciler
 from tests.builders.metadata import raw_metadata
 from tests.builders.nodes import raw_node
 from tests.builders.pools import raw_balanced, raw_pool
+from tests.builders.services import raw_service
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
 
@@ -243,6 +244,37 @@ async def test_a_pool_is_refused_when_a_node_gets_an_address_of_it(operator: Ope
     operator.put(raw_balanced("after"))
     await asyncio.sleep(1)
     assert (operator.has("before"), operator.has("after")) == (["192.0.2.1"], [])
+
+
+async def test_the_condition_of_an_address_says_what_became_of_its_pool(operator: Operator) -> None:
+    operator.put(raw_balanced())
+    await asyncio.sleep(1)
+    operator.kube.remove(ADDRESS_POOLS, "pool")
+    await asyncio.sleep(1)
+    assert operator.condition("web")["message"] == "192.0.2.1, which is in no accepted address pool"
+    operator.kube.put(ADDRESS_POOLS, _unversioned(raw_pool("new")))
+    await asyncio.sleep(1)
+    assert operator.condition("web")["message"] == "192.0.2.1 of the address pool new"
+
+
+async def test_an_address_of_another_is_no_external_ip_whatever_becomes_of_its_pool(operator: Operator) -> None:
+    thief = ServiceKey("other", "thief")
+    operator.put(raw_balanced())
+    operator.put(raw_service("thief", namespace="other", externalIPs=["192.0.2.1", "192.0.2.2"]))
+    await asyncio.sleep(1)
+    operator.kube.remove(ADDRESS_POOLS, "pool")
+    await asyncio.sleep(1)
+    assert operator.cache.reserved.why("192.0.2.1", thief) == "another Service of type LoadBalancer has it"
+    assert operator.cache.reserved.why("192.0.2.1", ServiceKey("default", "web")) is None
+    assert operator.cache.reserved.why("192.0.2.2", thief) is None
+    operator.affected.clear()
+    operator.remove("web")
+    assert thief in operator.affected
+    assert operator.cache.reserved.why("192.0.2.1", thief) is None
+    operator.affected.clear()
+    operator.put(raw_balanced("late", "192.0.2.1", loadBalancerClass="example.com/other"))
+    assert thief in operator.affected
+    assert operator.cache.reserved.why("192.0.2.1", thief) is not None
 
 
 async def test_namespaces_take_turns_however_many_wait(operator: Operator) -> None:
