@@ -170,7 +170,9 @@ class FakeKube(Kube):
             self._known(resource, name, namespace)
             await asyncio.sleep(self.delay_s)
         self._write("apply", resource, name, body)
-        return self._change(resource, self.find(resource, name, namespace) or {}, body)
+        known = self.find(resource, name, namespace) or {}
+        _check_version(body, known)
+        return self._change(resource, known, body)
 
     async def patch(
         self,
@@ -186,9 +188,7 @@ class FakeKube(Kube):
             await asyncio.sleep(self.delay_s)
         self._write("patch", resource, name, body)
         known = self._known(resource, name, namespace)
-        wanted = body.get("metadata", {}).get("resourceVersion")
-        if wanted is not None and wanted != known["metadata"]["resourceVersion"]:
-            raise errors.ConflictError(409, "Conflict", "another version")
+        _check_version(body, known)
         return self._change(resource, known, body)
 
     async def delete(
@@ -243,6 +243,12 @@ def _matches(key: Key, resource: Resource, namespace: str | None, field_selector
         and namespace in (None, key[1])
         and field_selector in (None, f"metadata.name={key[2]}", f"metadata.namespace={key[1]}")
     )
+
+
+def _check_version(body: JsonObject, known: JsonObject) -> None:
+    wanted = body.get("metadata", {}).get("resourceVersion")
+    if wanted is not None and wanted != known.get("metadata", {}).get("resourceVersion"):
+        raise errors.ConflictError(409, "Conflict", "another version")
 
 
 def _merged(known: Any, patch: Any) -> Any:

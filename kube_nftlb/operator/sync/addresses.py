@@ -155,13 +155,14 @@ class AddressAssigner:
         self._events.report(subject, found, ADDRESS_PART)
 
     async def _write(self, key: ServiceKey, service: Service, body: JsonObject) -> float | None:
-        metadata = {"namespace": key.namespace, "name": key.name, "uid": service.metadata.uid}
+        known = {"uid": service.metadata.uid, "resourceVersion": service.metadata.resource_version}
+        metadata = {"namespace": key.namespace, "name": key.name, **known}
         applied = {"metadata": metadata, "status": body}
         manager = names.FIELD_MANAGER_ADDRESSES
         try:
             answer = await self._kube.apply(SERVICES, applied, field_manager=manager, subresource="status")
         except (errors.NotFoundError, errors.ConflictError):
-            # It is gone, or another one has its name.
+            # It is gone, or has changed since the decision: with the news, which are on their way, it is made anew.
             return None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": key.namespace, "service": key.name}

@@ -246,6 +246,31 @@ async def test_a_pool_is_refused_when_a_node_gets_an_address_of_it(operator: Ope
     assert (operator.has("before"), operator.has("after")) == (["192.0.2.1"], [])
 
 
+async def test_a_write_is_for_the_service_that_was_decided_on(operator: Operator) -> None:
+    raw = raw_balanced()
+    operator.kube.delay_s = 0.1
+    operator.put(raw)
+    await asyncio.sleep(0.05)
+    other_class = {**raw, "spec": {**raw["spec"], "loadBalancerClass": "example.com/other"}}
+    changed = operator.kube.put(SERVICES, _unversioned(other_class))
+    await asyncio.sleep(0.5)
+    assert operator.has("web") == [], "it is another load balancer's by now, which the operator learns late"
+    operator.changed(operator.writer.put(SERVICES, changed))
+    await asyncio.sleep(5)
+    assert (operator.has("web"), len(operator.written())) == ([], 1)
+
+
+async def test_what_changes_during_a_write_is_decided_on_anew(operator: Operator) -> None:
+    operator.kube.delay_s = 0.1
+    operator.put(raw_balanced())
+    await asyncio.sleep(0.05)
+    changed = operator.kube.put(SERVICES, _unversioned(raw_balanced(loadBalancerIP="192.0.2.3")))
+    await asyncio.sleep(0.02)
+    operator.changed(operator.writer.put(SERVICES, changed))
+    await asyncio.sleep(2)
+    assert operator.has("web") == ["192.0.2.3"]
+
+
 async def test_the_condition_of_an_address_says_what_became_of_its_pool(operator: Operator) -> None:
     operator.put(raw_balanced())
     await asyncio.sleep(1)
