@@ -1,5 +1,6 @@
 """Addresses from NftlbAddressPools: Services get them, keep them, and say why they have none."""
 
+import json
 import os
 import re
 import signal
@@ -130,6 +131,19 @@ def test_services_of_two_families_get_two_addresses(cluster: Cluster, here: str)
     assert found["six"][1] == "192.0.2.64"
     assert found["both"][0] == "192.0.2.65"
     assert {found["six"][0], found["both"][1]} == {"2001:db8:64::", "2001:db8:64::1"}
+
+
+def test_the_api_server_refuses_an_address_for_an_older_state_of_a_service(cluster: Cluster, here: str) -> None:
+    cluster.apply(balanced("web", here, loadBalancerClass="example.com/other"))
+    read = cluster.get("service", "web", here)
+    cluster.kubectl("-n", here, "label", "service", "web", "changed=yes")
+    metadata = {key: read["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+    status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.70", "ipMode": "VIP"}]}}
+    written = json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "status": status})
+    by_force = ("--server-side", "--force-conflicts", f"--field-manager={names.FIELD_MANAGER_ADDRESSES}")
+    done = cluster.try_kubectl("apply", *by_force, "--subresource=status", "-f", "-", stdin=written)
+    assert "the object has been modified" in done.stderr
+    assert addresses(cluster, "web", here) == []
 
 
 def test_a_service_without_an_address_says_why_and_gets_the_next_that_is_freed(cluster: Cluster, here: str) -> None:
