@@ -10,18 +10,20 @@ from typing import Self, cast
 import kopf
 import structlog
 
-from kube_nftlb import metrics
+from kube_nftlb import errors, metrics
 from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
-from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
+from kube_nftlb.kube.resources import POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import health
 from kube_nftlb.operator.parts import COMPONENT, Parts, Work
 from kube_nftlb.settings import OperatorSettings
 
 _LEASE = "kube-nftlb-operator"
+_DISCOVERY_RETRY_S = 0.5
+_DISCOVERY_WARNING_EVERY_S = 30.0
 
 _log = structlog.get_logger()
 
@@ -31,6 +33,7 @@ class Operator:
 
     def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
         self.servers = kube.servers
+        self._kube = kube
         self._settings = settings
         self._parts = Parts(kube, settings)
         self._listed = asyncio.Event()
@@ -77,6 +80,34 @@ class Operator:
         self._supervisor = asyncio.create_task(self._supervise())
         self._opened = opened.pop_all()
         _log.info("operator started", relist_s=settings.relist_s)
+
+    async def until_discoverable(self) -> None:
+        """Wait until the API server tells of the custom resource that kopf watches.
+
+        kopf (1.45) asks once which resources there are, and would never watch one that comes later: a
+        CustomResourceDefinition is told of a moment after it has been created, on a busy API server seconds.
+        """
+        warned_at = time.monotonic()
+        while True:
+            try:
+                if await self._discovers(POLICIES):
+                    return
+                problem = (
+                    f"the API server has no {POLICIES.plural}.{POLICIES.group}: install the CustomResourceDefinitions"
+                )
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                problem = str(error)
+            if time.monotonic() - warned_at >= _DISCOVERY_WARNING_EVERY_S:
+                warned_at = time.monotonic()
+                _log.warning("nothing can be watched yet", error=problem)
+            await asyncio.sleep(_DISCOVERY_RETRY_S)
+
+    async def _discovers(self, resource: Resource) -> bool:
+        groups = await self._kube.request("GET", "/apis")
+        if resource.group not in {each["name"] for each in groups["groups"]}:
+            return False
+        found = await self._kube.request("GET", f"/apis/{resource.api_version}")
+        return resource.plural in {each["name"] for each in found["resources"]}
 
     def take(self, resource: Resource, event: kopf.RawEvent) -> None:
         """Take an object that kopf lists (its type is None), or whose change it reports."""

@@ -56,6 +56,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         own: OperatorSettings = memo.get("settings") or OperatorSettings.from_environment(os.environ)
         logs.configure(own.log_level, own.log_format)
         memo.operator = await Operator.start(own)
+        await memo.operator.until_discoverable()
 
 
 @kopf.on.login()

@@ -1,5 +1,6 @@
 """A client of the API server: kubectl would take a tenth of a second of CPU time for each request."""
 
+import contextlib
 import json
 import ssl
 from pathlib import Path
@@ -112,7 +113,10 @@ class Api:
     def delete_all(self, kind: str, namespace: str) -> None:
         """Raises AssertionError."""
         of_kind = path(kind, None, namespace)
-        # Of hundreds of objects the API server deletes as many as it can in a minute.
-        while (answer := self._http.delete(of_kind)).status_code == httpx.codes.GATEWAY_TIMEOUT:
-            pass
+        # Of hundreds of objects the API server deletes as many as it can in a minute, then says so or hangs up.
+        while True:
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                answer = self._http.delete(of_kind)
+                if answer.status_code != httpx.codes.GATEWAY_TIMEOUT:
+                    break
         assert answer.is_success, f"DELETE {of_kind}: {answer.text}"

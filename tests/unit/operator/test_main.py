@@ -62,6 +62,25 @@ class FailingApiServer(ApiServer):
         return web.Response(body=msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n")
 
 
+class LateApiServer(ApiServer):
+    """Tells of the custom resources a while after it has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        answer = await super().answer(request)
+        if request.path != "/apis":
+            return answer
+        self.asked += 1
+        assert isinstance(answer, web.Response)
+        found = msgspec.json.decode(answer.text or "")
+        if self.asked < 3:
+            found["groups"] = [each for each in found["groups"] if each["name"] != FARMS.group]
+        return web.json_response(found)
+
+
 def free_port() -> int:
     """Return a TCP port that nobody has."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -121,6 +140,14 @@ async def test_a_service_deleted_between_the_first_two_lists_gets_no_farm(tmp_pa
             assert process.returncode is None
             await asyncio.sleep(0.02)
     assert {write.name for write in server.kube.writes if write.resource is FARMS} == {"web--http"}
+
+
+async def test_it_waits_for_definitions_of_which_the_api_server_does_not_tell_yet(tmp_path: Path) -> None:
+    server = LateApiServer()
+    put_service(server, "web")
+    async with serving(server, tmp_path) as kubeconfig, operator(kubeconfig, OWN_COMMAND):
+        await appears(server, "web--http")
+    assert server.asked > 3
 
 
 async def test_it_starts_again_when_kopf_gives_up(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def test_flows_from_while_all_rules_were_flushed_are_forgotten(cluster: Cluster,
     with contextlib.ExitStack() as stack:
         with cluster.frozen("agent", node):
             cluster.nft(node, "flush", "ruleset")
+            # Those of before go on.
+            assert cluster.lab.exec(node, "conntrack", "-F").returncode == 0
             processes = stack.enter_context(asking(cluster, own))
             assert not [way for way in ways if udp_answered(cluster, way)], "there are no rules"
         assert [way for way in ways if not goes_on(cluster, way)] == []
