@@ -169,12 +169,17 @@ class Announcer:
         """Wait until the API server can be reached."""
         while self._away:
             await asyncio.sleep(_PATIENCE_S)
-            with contextlib.suppress(errors.KubeUnreachableError, TimeoutError):
+            try:
                 async with asyncio.timeout(_PATIENCE_S):
-                    record = await self._leases.read(ip)
-                self._away = False
-                self._ownership.api(away=False, now=self._clock())
-                self._seen(ip, record)
+                    self._seen(ip, await self._leases.read(ip))
+            except (errors.KubeUnreachableError, TimeoutError):
+                continue
+            except errors.KubeError as error:
+                # One that starts refuses requests at first: it is back all the same.
+                _log.info("the API server answers again, but refuses a request", error=str(error))
+            self._away = False
+            self._ownership.api(away=False, now=self._clock())
+            self._changed.set()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

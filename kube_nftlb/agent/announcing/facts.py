@@ -15,9 +15,10 @@ from kube_nftlb.announce.ownership.candidates import Demand, candidates
 from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, WhenEmpty
 from kube_nftlb.announce.ownership.interfaces import Interface, interface_of
 from kube_nftlb.announce.ownership.node import Address
-from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.address_pool import Announce
 from kube_nftlb.api.conflicts import FarmKey
 
+_WITHOUT_POOL = Announce()
 _ABSENT = NodeSeen({}, "there is no Node of this name")
 
 
@@ -35,18 +36,27 @@ class Facts:
     interfaces: tuple[Interface, ...] = ()
 
     def addresses(self, held: Mapping[str, str]) -> dict[str, Address]:
-        """Return what is known of each address of a pool; ``held`` has the holders that there are."""
-        pools = {ip: pool for ip in self.load_balancers.ips if (pool := self._pool(ip)) is not None}
-        able = {pool.metadata.name: self._able(pool) for pool in pools.values()}
-        ordered = candidates({ip: self._demand(ip, able[pool.metadata.name]) for ip, pool in pools.items()}, held)
-        return {ip: self._address(ip, pool, ordered[ip]) for ip, pool in pools.items()}
+        """Return what is known of each address of a pool, or that a node holds; ``held`` has the holders."""
+        announced = {
+            ip: announce for ip in self.load_balancers.ips if (announce := self._announce(ip, held)) is not None
+        }
+        # Many addresses have one pool.
+        able = {id(each): self._able(each) for each in {id(each): each for each in announced.values()}.values()}
+        ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
+        return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
 
-    def _pool(self, ip: str) -> AddressPool | None:
-        return None if ip in self.node_ips else self.pools.of(ip)
+    def _announce(self, ip: str, held: Mapping[str, str]) -> Announce | None:
+        """Return how to announce an address; None if it is not ours to announce."""
+        if ip in self.node_ips:
+            return None
+        if (pool := self.pools.of(ip)) is not None:
+            return pool.spec.announce
+        # Services keep the addresses of a pool that is gone.
+        return _WITHOUT_POOL if ip in held else None
 
-    def _able(self, pool: AddressPool) -> Demand:
-        """Return the nodes that may hold any address of a pool."""
-        l2 = pool.spec.announce.l2
+    def _able(self, announce: Announce) -> Demand:
+        """Return the nodes that may hold any address that is announced so."""
+        l2 = announce.l2
         may = {
             name: node
             for name, node in self.nodes.items()
@@ -65,8 +75,7 @@ class Facts:
                 nodes &= local
         return Demand(nodes, able.prefer & nodes)
 
-    def _address(self, ip: str, pool: AddressPool, ordered: tuple[str, ...]) -> Address:
-        announce = pool.spec.announce
+    def _address(self, ip: str, announce: Announce, ordered: tuple[str, ...]) -> Address:
         link = interface_of(ip, self.interfaces, announce.l2.interfaces)
         own = self.nodes.get(self.me, _ABSENT)
         here = NodeHere(

@@ -1,6 +1,7 @@
 """Which pool has an address, and what it says of its nodes. Pure: no I/O."""
 
 import ipaddress
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,10 +12,10 @@ _Range = tuple[int, int, int]
 
 
 class Pools:
-    """All pools. Of several that have an address, which are not accepted, the first by name counts."""
+    """All pools. Of several that have an address the oldest counts: the operator refuses the others."""
 
     def __init__(self, pools: Iterable[AddressPool] = ()) -> None:
-        self._pools = [_Ranges(pool, _ranges(pool)) for pool in sorted(pools, key=lambda each: each.metadata.name)]
+        self._pools = [_Ranges(pool, _ranges(pool)) for pool in sorted(pools, key=_age)]
         self._found: dict[str, AddressPool | None] = {}
 
     def of(self, ip: str) -> AddressPool | None:
@@ -37,6 +38,11 @@ class Pools:
 class _Ranges(NamedTuple):
     pool: AddressPool
     ranges: tuple[_Range, ...]
+
+
+def _age(pool: AddressPool) -> tuple[float, str]:
+    created = pool.metadata.creation_timestamp
+    return (created.timestamp() if created is not None else math.inf, pool.metadata.name)
 
 
 def _ranges(pool: AddressPool) -> tuple[_Range, ...]:

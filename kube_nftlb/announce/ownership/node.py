@@ -149,7 +149,8 @@ class Ownership:
 
     def failed(self, ip: str) -> None:
         """Take note that a write was refused, or not answered: the next decision is by what is seen then."""
-        self._known[ip].asked = None
+        if (known := self._known.get(ip)) is not None:
+            known.asked = None
 
     def api(self, *, away: bool, now: float) -> None:
         """Take note whether the API server can be reached."""
@@ -234,6 +235,8 @@ class Ownership:
 
     def _forget(self, ip: str) -> None:
         self.acts.pop(ip, None)
+        # Who has the address next has to be found free, or held, anew.
+        self._known[ip].alone = False
         if not self._known[ip].record.version:
             del self._known[ip]
 

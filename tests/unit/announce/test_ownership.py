@@ -352,3 +352,9 @@ def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_t
     assert node.decide(9.0).writes == ()
     node.event(Silent(FOUR, "eth0", new), 9.0)
     assert [each.write for each in node.decide(9.5).writes] == [Write.CLAIM]
+
+
+def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
+    ownership = Ownership("n1")
+    ownership.failed(FOUR)
+    assert ownership.held == {}

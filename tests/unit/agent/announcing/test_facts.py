@@ -128,3 +128,24 @@ def test_pools_have_ranges_of_both_kinds_and_families() -> None:
     names = {ip: each.metadata.name for ip in ("192.0.2.9", VIP, SIX) if (each := found.of(ip)) is not None}
     assert names == {"192.0.2.9": "a", VIP: "b", SIX: "b"}
     assert found.of("198.51.100.1") is None
+
+
+def test_a_node_goes_on_announcing_what_it_holds_when_the_pool_is_gone() -> None:
+    found = facts(pools=Pools())
+    assert found.addresses({}) == {}
+    (address,) = found.addresses({VIP: "node-2"}).values()
+    assert set(address.candidates) == set(NODES)
+    assert address.may_keep is None
+
+
+def test_of_pools_that_overlap_the_oldest_says_who_announces() -> None:
+    created = {"younger": "2026-01-02T00:00:00Z", "a-younger": "2026-01-03T00:00:00Z", "older": "2026-01-01T00:00:00Z"}
+    pools = [
+        AddressPool.model_validate(
+            {"metadata": {"name": name, "creationTimestamp": at}, "spec": {"ranges": ["192.0.2.0/28"]}}
+        )
+        for name, at in created.items()
+    ]
+    found = Pools(pools).of(VIP)
+    assert found is not None
+    assert found.metadata.name == "older"
