@@ -43,10 +43,11 @@ def waits(cluster: Cluster, pod: str, namespace: str) -> bool:
 
 @pytest.fixture
 def web(cluster: Cluster, namespace: str) -> str:
-    """The VIP of a Service with one gated pod."""
+    """The VIP of a Service with one gated pod, which all nodes know to be ready: its farm lists it no longer."""
     cluster.apply(service("web", namespace), gated("web", 1, namespace))
     cluster.rolled_out("web", 1, namespace)
     cluster.farm_has("web--http", namespace, 1)
+    eventually(lambda: lists_nothing(cluster, namespace), "the farm lists it no longer")
     return cluster.vip("web", namespace)
 
 
