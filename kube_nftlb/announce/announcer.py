@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from kube_nftlb.announce.wire.messages import Event, Ready, State
 
 _PATIENCE_S: Final = 1.0
 """How long the API server may take for a request, and the interval in which it is tried while it is away."""
+_REQUESTS: Final = 16
+"""So many at once: hundreds would wait for each other longer than that, and look as if the API server were away."""
 _GATHER_S: Final = 0.005
 """Events that come together are decided on together."""
 
@@ -50,6 +53,7 @@ class Announcer:
         self._state: State | None = None
         """What the responder was told last."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_REQUESTS)
         self._away = False
 
     @property
@@ -118,9 +122,9 @@ class Announcer:
             self._state = outcome.state
             self._client.want(outcome.state)
         for writing in outcome.writes:
-            self._start(self._write(writing))
+            self._start(self._in_turn(writing.ip, partial(self._write, writing)))
         for ip in outcome.reads:
-            self._start(self._read(ip))
+            self._start(self._in_turn(ip, partial(self._read, ip)))
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, Ready):
@@ -137,6 +141,14 @@ class Announcer:
     def _seen(self, ip: str, record: Record) -> None:
         self._ownership.record(ip, record, self._clock())
         self._changed.set()
+
+    async def _in_turn(self, ip: str, request: Callable[[], Awaitable[None]]) -> None:
+        async with self._turns:
+            if self._away:
+                # Once the API server answers, it is decided anew what to ask it for.
+                self._ownership.failed(ip)
+            else:
+                await request()
 
     async def _write(self, writing: Writing) -> None:
         try:

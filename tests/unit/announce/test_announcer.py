@@ -62,3 +62,55 @@ async def test_an_api_server_that_refuses_requests_at_first_is_back_all_the_same
         await leases.written.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+class BusyLeases(FailingLeases):
+    """Hangs until it is told to answer, and counts the requests that wait at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = []
+        self.hangs = True
+        self.waiting = self.most = 0
+        self.holders: dict[str, str] = {}
+
+    async def write(self, writing: Any) -> Record:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        try:
+            await (asyncio.Event().wait() if self.hangs else asyncio.sleep(0.001))
+        finally:
+            self.waiting -= 1
+        self.holders[writing.ip] = "me"
+        return Record("1", "me", FREE.mac)
+
+    async def read(self, _: str) -> Record:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return NOBODY
+
+
+@pytest.mark.parametrize("hangs_s", [0.0, 0.5])
+async def test_hundreds_of_requests_do_not_wait_for_each_other_so_long_that_the_api_server_seems_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs_s: float
+) -> None:
+    monkeypatch.setattr(announcer, "_PATIENCE_S", 0.2)
+    leases = BusyLeases()
+    leases.hangs = hangs_s > 0
+    ips = [f"192.0.2.{number}" for number in range(1, 201)]
+    me = Announcer("me", tmp_path / "responder", cast(Leases, leases))
+    running = asyncio.create_task(me.run())
+    me.facts(dict.fromkeys(ips, FREE))
+    await asyncio.sleep(0.05)
+    me._heard(Ready(holds=True))  # noqa: SLF001 - as the responder would say
+    await asyncio.sleep(0.05)
+    for ip in ips:
+        me._heard(Probed(ip, FREE.link))  # noqa: SLF001 - as the responder would say
+    await asyncio.sleep(hangs_s)
+    leases.hangs = False
+    async with asyncio.timeout(5):
+        while len(leases.holders) < len(ips):
+            await asyncio.sleep(0.01)
+    assert leases.most == 16
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -358,3 +358,18 @@ def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
     ownership = Ownership("n1")
     ownership.failed(FOUR)
     assert ownership.held == {}
+
+
+def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any_more() -> None:
+    node, mac = Ownership("n2"), "02:00:00:00:00:01"
+    facts = {FOUR: Address("eth0", "02:00:00:00:00:02", ("n1", "n2"))}
+    node.facts(facts)
+    node.event(Ready(holds=False), 0.0)
+    node.record(FOUR, Record("1", "n1", mac), 0.0)
+    node.api(away=True, now=0.0)
+    node.event(Silent(FOUR, "eth0", mac), 1.0)
+    assert node.decide(9.0).state.answer
+    node.facts({})
+    assert not node.decide(10.0).state.answer
+    node.facts(facts)
+    assert not node.decide(11.0).state.answer
