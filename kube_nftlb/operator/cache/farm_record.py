@@ -205,7 +205,7 @@ def _reference(key: FarmKey, spec: Json) -> Reference | None:
         # Edited; what the operator wrote is about to be restored, and other farms are invalid.
         return None
     family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
-    of = tuple(ServiceKey(key.namespace, name) for name in services(groups))
+    of = services(groups, key.namespace)
     most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
     return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most)
 
