@@ -12,6 +12,7 @@ import typer
 
 from kube_nftlb import errors
 from lab import components, programs, progress, versions
+from lab.gateway import crds
 from lab.lab import Lab
 
 app = typer.Typer(
@@ -69,6 +70,10 @@ def up(
     addresses: Annotated[
         bool, typer.Option("--addresses", help="Give Services addresses from pools, and announce them.")
     ] = False,
+    gateway_api: Annotated[
+        bool,
+        typer.Option("--gateway-api", help=f"Install the CustomResourceDefinitions of Gateway API {crds.version()}."),
+    ] = False,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
@@ -86,6 +91,7 @@ def up(
             operators=operators,
             runtime=runtime.value,
             kubernetes=kubernetes,
+            gateway_api=gateway_api,
         )
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
