@@ -1,6 +1,6 @@
 """Decide about all Gateways, and again about those that a change affects."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -9,11 +9,12 @@ from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
 from kube_nftlb.api.gateway.route import ReferenceGrant, Route
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.gateway import classes
+from kube_nftlb.operator.gateway.attached import Candidate
 from kube_nftlb.operator.gateway.attachment import ParentKey, attach, parents
 from kube_nftlb.operator.gateway.backends import Backends, resolve, services_of
-from kube_nftlb.operator.gateway.decide import Candidate, Decision, Subject, decide
 from kube_nftlb.operator.gateway.listeners import Problem, sections
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey
+from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.wanted import (
     AddressRequest,
     ClassStatus,
@@ -60,15 +61,21 @@ def everything(objects: GatewayObjects) -> Changes:
     )
 
 
-@dataclass(slots=True)
 class _Affected:
-    gateways: set[ObjectKey] = field(default_factory=set)
-    routes: set[RouteKey] = field(default_factory=set)
-    """Those whose status is to be told anew."""
+    """What a change makes out of date."""
+
+    def __init__(self) -> None:
+        self.gateways: set[ObjectKey] = set()
+        self.by_labels: set[ObjectKey] = set()
+        """Those of them whose routes may be admitted otherwise, by their namespaces' labels."""
+        self.routes: dict[ObjectKey, set[RouteKey]] = {}
+        """The routes of these Gateways that are to be judged again."""
+        self.statuses: set[RouteKey] = set()
+        """Routes whose status is to be told again."""
 
 
 class Planner:
-    """Keeps what was decided, and decides again about the Gateways that a change affects, and about no others."""
+    """Keeps what was decided, and decides again about the Gateways and routes that a change affects, and no others."""
 
     def __init__(self, objects: GatewayObjects) -> None:
         self._objects = objects
@@ -88,7 +95,7 @@ class Planner:
         self._of_class: Multimap[str, ObjectKey] = Multimap()
         self._by_labels: set[ObjectKey] = set()
         """Gateways that select namespaces by labels, or have a ListenerSet that does."""
-        self._decisions: dict[ObjectKey, Decision] = {}
+        self._records: dict[ObjectKey, GatewayRecord] = {}
         self._farms: dict[ObjectKey, ObjectKey] = {}
         """Gateways of farms."""
 
@@ -97,25 +104,32 @@ class Planner:
         result = _Result()
         for name in self._objects.classes:
             result.classes[name] = self._class_status(name)
-        for key, decision in self._decisions.items():
-            result.add(key, decision)
+        for key, record in self._records.items():
+            result.add(key, record)
+            result.farms.update(record.farms)
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
         return result.plan()
 
     def update(self, changes: Changes) -> GatewayPlan:
-        """Decide about what these changes affect. Return what is decided about it, whether or not it differs."""
-        affected = _Affected(routes=set(changes.routes))
+        """Decide about what these changes affect. Return what is decided about it, whether or not it is new.
+
+        Of farms, it returns those that differ from what was decided before, and those of the changes.
+        """
+        affected = _Affected()
         self._index_gateways(changes, affected)
         self._index_routes(changes, affected)
         result = _Result()
         for name in changes.classes:
             result.classes[name] = self._class_status(name)
-        for key in affected.gateways:
-            self._redecide(key, affected, result)
+        for key in affected.gateways | affected.routes.keys():
+            self._decide(key, affected, result)
         for key in changes.listener_sets:
             result.listener_sets.setdefault(key, None)
-        for route in affected.routes:
+        for farm in changes.farms:
+            gateway = self._farms.get(farm)
+            result.farms[farm] = self._records[gateway].farms[farm] if gateway is not None else None
+        for route in affected.statuses:
             result.routes[route] = self._parent_statuses(route)
         return result.plan()
 
@@ -130,13 +144,16 @@ class Planner:
             _reindex(self._class_of, self._of_class, key, found.spec.gateway_class_name if found else None)
         for key in changes.listener_sets:
             listener_set = objects.listener_sets.get(key)
-            affected.gateways.update(filter(None, (self._gateway_of.get(key),)))
+            routes = self._routes_of.get(ParentKey("ListenerSet", key))
             parent = _parent_gateway(listener_set) if listener_set is not None else None
+            for gateway in {self._gateway_of.get(key), parent} - {None}:
+                affected.gateways.add(gateway)
+                affected.routes.setdefault(gateway, set()).update(routes)
             _reindex(self._gateway_of, self._sets_of, key, parent)
-            affected.gateways.update(filter(None, (parent,)))
-            affected.routes |= self._routes_of.get(ParentKey("ListenerSet", key))
+            affected.statuses |= routes
         if changes.namespaces:
             affected.gateways |= self._by_labels
+            affected.by_labels = self._by_labels.copy()
 
     def _index_routes(self, changes: Changes, affected: _Affected) -> None:
         objects = self._objects
@@ -151,17 +168,21 @@ class Planner:
             outdated |= self._routes_into.get(namespace)
         for service in changes.services:
             outdated |= self._routes_to.get(ObjectKey(*service))
-        for key in outdated:
-            affected.gateways.update(self._gateways(key))
         for key in changes.routes:
+            for gateway in self._gateways(key):
+                affected.routes.setdefault(gateway, set()).add(key)
             self._index_route(key, objects.routes.get(key))
         for key in outdated:
-            route = objects.routes.get(key)
-            affected.gateways.update(self._gateways(key))
-            if route is not None:
-                self._backends[key] = resolve(key, route, objects.services, self._grants)
+            if (route := objects.routes.get(key)) is not None:
+                backends = resolve(key, route, objects.services, self._grants)
+                if key not in changes.routes and backends == self._backends.get(key):
+                    continue
+                self._backends[key] = backends
             else:
                 self._backends.pop(key, None)
+            affected.statuses.add(key)
+            for gateway in self._gateways(key):
+                affected.routes.setdefault(gateway, set()).add(key)
 
     def _index_route(self, key: RouteKey, route: Route | None) -> None:
         for parent in self._parents.pop(key, ()):
@@ -180,32 +201,56 @@ class Planner:
             if service.namespace != key.namespace:
                 self._routes_into.add(service.namespace, key)
 
-    def _gateways(self, route: RouteKey) -> Iterable[ObjectKey]:
-        """Yield the Gateways that a route refers to, itself or by a ListenerSet."""
-        for parent in self._parents.get(route, ()):
-            gateway = parent.key if parent.kind == "Gateway" else self._gateway_of.get(parent.key)
-            if gateway is not None:
-                yield gateway
+    def _gateways(self, route: RouteKey) -> set[ObjectKey]:
+        """Return the Gateways that a route refers to, itself or by a ListenerSet."""
+        found = (
+            parent.key if parent.kind == "Gateway" else self._gateway_of.get(parent.key)
+            for parent in self._parents.get(route, ())
+        )
+        return {gateway for gateway in found if gateway is not None}
 
-    def _redecide(self, key: ObjectKey, affected: _Affected, result: "_Result") -> None:
-        before = self._decisions.pop(key, None)
-        subject = self._subject(key)
-        if before is not None:
-            affected.routes |= before.parents.keys()
-            result.forget(key, before)
-            for farm in before.farms:
-                del self._farms[farm]
-        if subject is None:
+    def _decide(self, key: ObjectKey, affected: _Affected, result: "_Result") -> None:
+        before = self._records.get(key)
+        farms = before.farms if before is not None else {}
+        if (subject := self._subject(key)) is None:
             result.gateways.setdefault(key, None)
+            if before is not None:
+                affected.statuses |= before.parents.keys()
+                result.forget(key, before)
+                self._replace_farms(key, farms, {}, result)
+                del self._records[key]
             return
-        decision = self._decisions[key] = decide(subject)
-        for farm in decision.farms:
-            self._farms[farm] = key
-        affected.routes |= decision.parents.keys()
-        result.add(key, decision)
+        record = before or GatewayRecord(subject.sections)
+        self._records[key] = record
+        routes = affected.routes.get(key, set())
+        if record.sections != subject.sections or before is None or key in affected.by_labels:
+            routes = {*routes, *record.routes, *self._routes(key)}
+        changed: set[RouteKey] = set()
+        for route in routes:
+            changed |= record.put_route(route, self._candidate(subject, route))
+        for each in record.sets.keys() - subject.sets.keys():
+            result.listener_sets.setdefault(each, None)
+        affected.statuses |= record.decide(subject, changed)
+        self._replace_farms(key, farms, record.farms, result)
+        result.add(key, record)
+
+    def _replace_farms(
+        self,
+        key: ObjectKey,
+        before: Mapping[ObjectKey, WantedFarm],
+        now: Mapping[ObjectKey, WantedFarm],
+        result: "_Result",
+    ) -> None:
+        for farm in before.keys() - now.keys():
+            del self._farms[farm]
+            result.farms[farm] = None
+        for farm, wanted in now.items():
+            if before.get(farm) is not wanted:
+                self._farms[farm] = key
+                result.farms[farm] = wanted
 
     def _subject(self, key: ObjectKey) -> Subject | None:
-        """Return a Gateway with all that the decision depends on; None if it is not ours."""
+        """Return a Gateway with what the decision depends on, beside its routes; None if it is not ours."""
         objects = self._objects
         self._by_labels.discard(key)
         gateway = objects.gateways.get(key)
@@ -215,34 +260,38 @@ class Planner:
         sets = {each: objects.listener_sets[each] for each in self._sets_of.get(key)}
         if _selects(gateway) or any(map(_selects, sets.values())):
             self._by_labels.add(key)
-        listeners = sections(gateway, sets.items(), objects.namespaces.get)
-        of_class = classes.refused(found)
+        refused = classes.refused(found)
         return Subject(
             key,
             gateway,
             sets,
-            Problem(of_class.reason, f"the GatewayClass is not accepted: {of_class.message}") if of_class else None,
-            listeners,
-            {
-                route: Candidate(
-                    objects.routes[route],
-                    attach(key, listeners, route, objects.routes[route], objects.namespaces.get(route.namespace)),
-                    self._backends[route],
-                )
-                for parent in (ParentKey("Gateway", key), *(ParentKey("ListenerSet", each) for each in sets))
-                for route in self._routes_of.get(parent)
-            },
+            sections(gateway, sets.items(), objects.namespaces.get),
+            Problem(refused.reason, f"the GatewayClass is not accepted: {refused.message}") if refused else None,
             objects.addresses.get(key),
             objects.farms,
             objects.options,
         )
 
+    def _routes(self, gateway: ObjectKey) -> Iterator[RouteKey]:
+        """Yield the routes that refer to a Gateway, or to one of its ListenerSets."""
+        yield from self._routes_of.get(ParentKey("Gateway", gateway))
+        for each in self._sets_of.get(gateway):
+            yield from self._routes_of.get(ParentKey("ListenerSet", each))
+
+    def _candidate(self, subject: Subject, key: RouteKey) -> Candidate | None:
+        """Return a route as a Gateway sees it; None if it refers to it no more."""
+        route = self._objects.routes.get(key)
+        if route is None or subject.key not in self._gateways(key):
+            return None
+        labels = self._objects.namespaces.get(key.namespace)
+        return Candidate(route, attach(subject.key, subject.sections, key, route, labels), self._backends[key])
+
     def _parent_statuses(self, route: RouteKey) -> tuple[ParentStatus, ...]:
         found = {
             index: status
             for gateway in self._gateways(route)
-            if (decision := self._decisions.get(gateway)) is not None
-            for index, status in decision.parents.get(route, {}).items()
+            if (record := self._records.get(gateway)) is not None
+            for index, status in record.parents.get(route, {}).items()
         }
         return tuple(found[index] for index in sorted(found))
 
@@ -285,20 +334,17 @@ class _Result:
     listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
     routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
 
-    def forget(self, key: ObjectKey, decision: Decision) -> None:
+    def forget(self, key: ObjectKey, record: GatewayRecord) -> None:
         """Say that nothing is wanted any more of what was decided, unless something says otherwise."""
-        self.requests.setdefault(key, None)
-        for farm in decision.farms:
-            self.farms.setdefault(farm, None)
-        for each in decision.sets:
+        self.requests[key] = None
+        for each in record.sets:
             self.listener_sets.setdefault(each, None)
 
-    def add(self, key: ObjectKey, decision: Decision) -> None:
-        """Say what is decided about a Gateway."""
-        self.requests[key] = decision.request
-        self.gateways[key] = decision.status
-        self.farms.update(decision.farms)
-        self.listener_sets.update(decision.sets)
+    def add(self, key: ObjectKey, record: GatewayRecord) -> None:
+        """Say what is decided about a Gateway, but for its farms and routes."""
+        self.requests[key] = record.request
+        self.gateways[key] = record.status
+        self.listener_sets.update(record.sets)
 
     def plan(self) -> GatewayPlan:
         return GatewayPlan(self.farms, self.requests, self.classes, self.gateways, self.listener_sets, self.routes)

@@ -1,6 +1,6 @@
 """The statuses of a Gateway, of its ListenerSets, and of the routes that refer to them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kube_nftlb.api.gateway.route import ParentReference, Route
@@ -39,7 +39,8 @@ class Facts(NamedTuple):
     """What its Accepted says besides; empty for nothing."""
     address: AddressState | None
     routability: str
-    attached: Mapping[ListenerKey, int]
+    attached: Callable[[ListenerKey], int]
+    """Returns the number of routes attached to a listener."""
     progress: Callable[[Iterable[ListenerKey]], Progress]
     """Returns the progress of the farms of listeners."""
 
@@ -134,7 +135,7 @@ def _listener(section: Section, facts: Facts, generation: int) -> ListenerStatus
         conditions.append(condition("Conflicted", "True", *section.conflict, generation))
     else:
         conditions.append(condition("Conflicted", "False", "NoConflicts", "no other listener has its port", generation))
-    return ListenerStatus(section.key.name, section.kinds, facts.attached.get(section.key, 0), tuple(conditions))
+    return ListenerStatus(section.key.name, section.kinds, facts.attached(section.key), tuple(conditions))
 
 
 def _programmed(section: Section, facts: Facts) -> Problem:
