@@ -13,6 +13,7 @@ from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.diff import ApplyReason, Delete
@@ -49,7 +50,7 @@ class RouteFarms:
         self._settled = False
         self._backoff: Backoff[FarmKey] = Backoff()
 
-    def want(self, farms: Mapping[tuple[str, str], WantedFarm | None]) -> None:
+    def want(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> None:
         """Take what is wanted of some farms; None: nothing any more. What goes is queued last."""
         for name, farm in sorted(farms.items(), key=lambda entry: entry[1] is None):
             key = FarmKey(*name)
