@@ -1,0 +1,190 @@
+"""What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
+from kube_nftlb.operator.gateway.addresses import asked
+from kube_nftlb.operator.gateway.attached import ROUTES_MAX, AttachedRoutes, Candidate
+from kube_nftlb.operator.gateway.attachment import Attachment
+from kube_nftlb.operator.gateway.farms import farms
+from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section, Sections
+from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey, Options, RouteKey
+from kube_nftlb.operator.gateway.progress import Progress, progress
+from kube_nftlb.operator.gateway.status import (
+    Facts,
+    gateway_status,
+    none_usable,
+    parent_status,
+    refused_set,
+    set_status,
+)
+from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayStatus, ParentStatus, WantedFarm
+from kube_nftlb.prose import some_of
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A Gateway with what the decision depends on, beside its routes."""
+
+    key: ObjectKey
+    gateway: Gateway
+    sets: Mapping[ObjectKey, ListenerSet]
+    sections: Sections
+    refused: Problem | None
+    """Why its class is not accepted."""
+    address: AddressState | None
+    states: Mapping[ObjectKey, FarmState]
+    options: Options
+
+
+@dataclass(slots=True)
+class _OfListener:
+    """The farms of a listener, and what they were built from."""
+
+    inputs: tuple[Any, ...]
+    farms: dict[ObjectKey, WantedFarm]
+
+
+@dataclass(slots=True)
+class GatewayRecord:
+    """A Gateway of ours. It is decided about in full, or again after some of its routes changed."""
+
+    sections: Sections
+    routes: AttachedRoutes = field(default_factory=AttachedRoutes)
+    request: AddressRequest | None = None
+    status: GatewayStatus = field(default_factory=lambda: GatewayStatus((), ()))
+    sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
+    farms: dict[ObjectKey, WantedFarm] = field(default_factory=dict)
+    parents: dict[RouteKey, dict[int, ParentStatus]] = field(default_factory=dict)
+    """The statuses of its routes, by the position of the parentRef."""
+    _accepted: bool = False
+    _usable: Mapping[ListenerKey, Section] = field(default_factory=dict)
+    _of_listener: dict[ListenerKey, _OfListener] = field(default_factory=dict)
+
+    def put_route(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
+        """Add, replace or (None) remove a route. Return those that are to be passed to ``decide``."""
+        return self.routes.put(key, candidate)
+
+    def decide(self, subject: Subject, changed: Iterable[RouteKey]) -> set[RouteKey]:
+        """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
+        gateway, found = subject.gateway, subject.sections
+        wanted = asked(gateway)
+        refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
+        address = AddressState((), "AddressNotAssigned", wanted.unclear) if wanted.unclear else subject.address
+        inside = wanted.request is not None and wanted.request.cluster
+        usable = {each.key: each for each in _all(found) if each.usable}
+        everything = (refused is None, usable) != (self._accepted, self._usable)
+        self.sections, self._accepted, self._usable = found, refused is None, usable
+        self._build_farms(subject, address.addresses if refused is None and address is not None else (), inside=inside)
+
+        def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
+            built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
+            return progress((name, subject.states.get(name)) for each in built for name in each)
+
+        routability = "Cluster" if inside else ""
+        facts = Facts(refused, _note(found), address, routability, self.routes.count, progress_of)
+        self.request = wanted.request
+        self.sets = dict(_sets(subject, facts))
+        attached_sets = sum(each.conditions[0].status == "True" for each in self.sets.values())
+        self.status = gateway_status(found.own, attached_sets, facts, gateway.metadata.generation)
+        outdated = {*changed, *self.routes, *self.parents} if everything else set(changed)
+        for key in outdated:
+            self._tell(key)
+        return outdated
+
+    def _build_farms(self, subject: Subject, addresses: tuple[str, ...], *, inside: bool) -> None:
+        """Build the farms that differ from those there are."""
+        built: dict[ListenerKey, _OfListener] = {}
+        for listener, section in self._usable.items() if addresses else ():
+            if (key := self.routes.serving(listener)) is None or (candidate := self.routes.get(key)) is None:
+                continue
+            inputs = (
+                section,
+                candidate.backends,
+                candidate.route.metadata.uid,
+                key,
+                addresses,
+                subject.options,
+                inside,
+            )
+            before = self._of_listener.get(listener)
+            if before is not None and before.inputs == inputs:
+                built[listener] = before
+                continue
+            found = farms(
+                subject.key,
+                section,
+                key,
+                candidate.route,
+                candidate.backends,
+                addresses,
+                subject.options,
+                inside=inside,
+            )
+            built[listener] = _OfListener(inputs, dict(found))
+        self._of_listener = built
+        self.farms = {name: farm for each in built.values() for name, farm in each.farms.items()}
+
+    def _tell(self, key: RouteKey) -> None:
+        """Write what is said of a route."""
+        if (candidate := self.routes.get(key)) is None:
+            self.parents.pop(key, None)
+        else:
+            self.parents[key] = {each.index: self._parent(key, candidate, each) for each in candidate.attachments}
+
+    def _parent(self, key: RouteKey, candidate: Candidate, attachment: Attachment) -> ParentStatus:
+        if attachment.problem is None and self.routes.is_surplus(key):
+            message = f"the Gateway accepts {ROUTES_MAX} routes of a namespace, and has as many older ones"
+            attachment = replace(attachment, listeners=(), problem=Problem("TooManyRoutes", message))
+        return parent_status(candidate.route, attachment, candidate.backends, self._served(key, attachment))
+
+    def _served(self, key: RouteKey, attachment: Attachment) -> str:
+        """Return what becomes of a route that is attached, as a sentence. Who else is attached, it does not say."""
+        if not self._accepted:
+            return "attached, but the Gateway is not accepted, and nothing is served"
+        serves: list[str] = []
+        waits: list[str] = []
+        invalid: list[str] = []
+        for listener in attachment.listeners:
+            usable = listener in self._usable
+            found = serves if self.routes.serving(listener) == key else waits
+            (found if usable else invalid).append(listener.name)
+        parts = (
+            ("serves the listeners ", serves),
+            ("an older route serves the listeners ", waits),
+            ("not valid, and not served: the listeners ", invalid),
+        )
+        return "; ".join(what + some_of(found) for what, found in parts if found)
+
+
+def _parameters(gateway: Gateway) -> Problem | None:
+    infrastructure = gateway.spec.infrastructure
+    if infrastructure is None or infrastructure.parameters_ref is None:
+        return None
+    return Problem("InvalidParameters", "spec.infrastructure.parametersRef is not supported")
+
+
+def _note(found: Sections) -> str:
+    if not found.strange_ranges:
+        return ""
+    return f"; it has no listener for the annotations {some_of(found.strange_ranges)}"
+
+
+def _all(found: Sections) -> Iterator[Section]:
+    yield from found.own
+    for sections in found.of_sets.values():
+        yield from sections
+
+
+def _sets(subject: Subject, facts: Facts) -> Iterator[tuple[ObjectKey, GatewayStatus]]:
+    for key, each in subject.sets.items():
+        generation = each.metadata.generation
+        if (found := subject.sections.of_sets.get(key)) is not None:
+            yield key, set_status(found, facts, generation)
+        else:
+            message = (
+                f"the Gateway does not admit ListenerSets of the namespace {key.namespace} (spec.allowedListeners)"
+            )
+            yield key, refused_set(Problem("NotAllowed", message), generation)

@@ -1,0 +1,105 @@
+"""What is decided: farms, address requests, and statuses without what others write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kube_nftlb.api.base import Family
+from kube_nftlb.operator.farms.spec import Spec
+from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A condition that we write, but for the time of its last transition."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+    generation: int
+    """metadata.generation of the object that it describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFarm:
+    """A farm that a route needs for one listener and family."""
+
+    metadata: Mapping[str, Any]
+    """Name, namespace, labels and the owner reference, as the API server takes them."""
+    spec: Spec
+    digest: bytes
+    """Of the spec, as ``operator.farms.spec.digest`` has it."""
+    gateway: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRequest:
+    """The addresses that a Gateway wants."""
+
+    static: tuple[str, ...] = ()
+    """Those of spec.addresses with a value, as written: it wants all of them and no others."""
+    families: tuple[Family, ...] = ()
+    """Without static ones: a family each; empty: one address of the family that pools have, IPv4 rather than IPv6."""
+    pool: str = ""
+    """The only pool to take from; empty: any."""
+    cluster: bool = False
+    """From the ranges of cluster IPs (``routability: Cluster``), not from a pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatus:
+    """An entry of status.listeners of a Gateway or ListenerSet."""
+
+    name: str
+    kinds: tuple[str, ...]
+    """The kinds of supportedKinds, all of Gateway API's group."""
+    attached: int
+    conditions: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """The status of a Gateway or ListenerSet."""
+
+    conditions: tuple[Wanted, ...]
+    listeners: tuple[ListenerStatus, ...]
+    addresses: tuple[str, ...] = ()
+    routability: str = ""
+    """Of the addresses, if ``spec.addresses`` says so."""
+    listener_sets: int | None = None
+    """attachedListenerSets; None: the object is a ListenerSet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParentStatus:
+    """An entry of status.parents of a route that is ours."""
+
+    reference: Mapping[str, Any]
+    """The parentRef, as the API server has it."""
+    conditions: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStatus:
+    """The status of a GatewayClass of ours."""
+
+    conditions: tuple[Wanted, ...]
+    features: tuple[str, ...]
+    """Names of supportedFeatures, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPlan:
+    """What is decided about all objects, or, if an update returned it, about those that it affected.
+
+    None says that there is nothing any more: the farm is to be deleted, nothing is requested, or the object is gone or
+    not ours. A route without parents of ours has none.
+    """
+
+    farms: Mapping[ObjectKey, WantedFarm | None] = field(default_factory=dict)
+    requests: Mapping[ObjectKey, AddressRequest | None] = field(default_factory=dict)
+    classes: Mapping[str, ClassStatus | None] = field(default_factory=dict)
+    gateways: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    listener_sets: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    routes: Mapping[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
