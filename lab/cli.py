@@ -72,13 +72,13 @@ def up(
     ] = False,
     gateway_api: Annotated[
         bool,
-        typer.Option("--gateway-api", help=f"Install the CustomResourceDefinitions of Gateway API {crds.version()}."),
+        typer.Option("--gateway-api", help=f"Install the CRDs of Gateway API {crds.version()}, and serve it; with --addresses."),
     ] = False,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses else "off"}
-    settings = {"operator": switch, "agent": switch}
+    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or gateway_api else "off"}
+    settings = {"operator": {**switch, "KUBE_NFTLB_GATEWAY": "on" if gateway_api else "off"}, "agent": switch}
     with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(

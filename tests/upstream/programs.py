@@ -23,6 +23,7 @@ REGRESSION = "regression-issue-74839"
 COREDNS = "coredns"
 GATEWAY_TESTS = "gateway.test"
 ECHO = "echo-basic"
+WHOAMI = "whoami"
 
 
 class _Package(NamedTuple):
@@ -39,9 +40,10 @@ _PACKAGES = {
     COREDNS: _Package("coredns", "."),
     GATEWAY_TESTS: _Package("gateway", ".", go.BUILD_TESTS),
     ECHO: _Package("gateway", "sigs.k8s.io/gateway-api/conformance/echo-basic"),
+    WHOAMI: _Package("whoami", "."),
 }
 OF_KUBERNETES = (AGNHOST, REGRESSION, GINKGO, TESTS, COREDNS)
-OF_GATEWAY_API = (GATEWAY_TESTS, ECHO, COREDNS)
+OF_GATEWAY_API = (GATEWAY_TESTS, ECHO, WHOAMI)
 
 
 def ensure(report: Callable[[str], None], wanted: Collection[str] = OF_KUBERNETES) -> Mapping[str, Path]:

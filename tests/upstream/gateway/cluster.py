@@ -58,7 +58,7 @@ def _options(engine: str) -> list[str]:
 def _servers(built: Mapping[str, Path], folder: Path) -> Path:
     """Return an archive with the images that the tests name."""
     layer = folder / "programs.tar"
-    names = (upstream_programs.ECHO, upstream_programs.COREDNS)
+    names = (upstream_programs.ECHO, upstream_programs.WHOAMI)
     with tarfile.open(layer, "w") as tar:
         for name in names:
             tar.add(built[name], arcname=name)

@@ -1,4 +1,4 @@
-// CoreDNS with the plugins of a cluster's DNS and of the tests of the Gateway API. With all of them it takes many times as long to build.
+// CoreDNS with the plugins of a cluster's DNS. With all of them it takes many times as long to build.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
-	_ "github.com/coredns/coredns/plugin/whoami"
 )
 
 func main() {
