@@ -73,8 +73,7 @@ def up(
     gateway_api: Annotated[
         bool,
         typer.Option(
-            "--gateway-api",
-            help=f"Install the CustomResourceDefinitions of Gateway API {crds.version()}, and serve its routes.",
+            "--gateway-api", help=f"Install the CRDs of Gateway API {crds.version()}, and serve it; with --addresses."
         ),
     ] = False,
     kubernetes: Kubernetes = None,
