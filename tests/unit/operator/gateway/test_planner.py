@@ -136,9 +136,27 @@ def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
 @given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10))
 def test_any_changes_lead_to_the_plan_for_what_there_is(changes: list[tuple[str, Any, Any]], batches: list[int]):
     objects = world(
-        [gateway(listener("a", allowedRoutes=admitting("All")), key=key) for key in GATEWAYS],
-        [route(parents=[parent()], name=key.name, namespace=key.namespace) for key in ROUTES],
+        [
+            gateway(
+                listener("a", allowedRoutes=admitting("Selector", matchLabels=SELECTED)),
+                key=key,
+                allowedListeners={"namespaces": {"from": "Selector", "selector": {"matchLabels": SELECTED}}},
+            )
+            for key in GATEWAYS
+        ],
+        [
+            route(
+                backend(namespace="tenant" if key.namespace == "infra" else "infra"),
+                parents=[parent(), {"kind": "ListenerSet", **SETS[0]._asdict()}],
+                name=key.name,
+                namespace=key.namespace,
+            )
+            for key in ROUTES
+        ],
         [service("web", namespace) for namespace in NAMESPACES],
+        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS],
+        grants=[grant("infra", "tenant")],
+        namespaces={"infra": SELECTED},
     )
     planner = Planner(objects)
     known: dict[str, dict[Any, Any]] = {}
