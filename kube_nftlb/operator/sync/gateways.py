@@ -17,9 +17,12 @@ from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
+from kube_nftlb.operator.farms.route_overrides import with_overrides
+from kube_nftlb.operator.farms.spec import digest
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.plan import Changes, Planner, everything
-from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
+from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan, WantedFarm
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
@@ -43,6 +46,7 @@ class Gateways:
         farms: RouteFarms,
         statuses: GatewayStatuses,
         on_change: Callable[[Affected], None],
+        permissions: Permissions = Permissions(),  # noqa: B008 - immutable
     ) -> None:
         """``on_change`` gets the Services with an external IP that a Gateway has got as an address, or has lost."""
         self._store = store
@@ -51,6 +55,7 @@ class Gateways:
         self._farms = farms
         self._statuses = statuses
         self._on_change = on_change
+        self._permissions = permissions
         self._planner = Planner(store.objects)
         self._versions = store.versions
         self._decided: set[ObjectKey] = set()
@@ -134,8 +139,16 @@ class Gateways:
         changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
         if changed:
             plan = _newer(plan, self._planner.update(Changes(addresses=frozenset(changed))))
-        self._farms.want(plan.farms)
+        self._farms.want({key: self._with_overrides(farm) for key, farm in plan.farms.items()})
         self._statuses.want(plan)
+
+    def _with_overrides(self, farm: WantedFarm | None) -> WantedFarm | None:
+        if farm is None:
+            return None
+        namespace: str = farm.metadata["namespace"]
+        cache = self._cache
+        spec = with_overrides(farm.spec, namespace, cache.annotated_pods, cache.options_of_pod, self._permissions)
+        return replace(farm, spec=spec, digest=digest(spec)) if spec != farm.spec else farm
 
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
