@@ -8,6 +8,7 @@ import structlog
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
@@ -17,15 +18,14 @@ from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
-from kube_nftlb.operator.farms.route_overrides import with_overrides
-from kube_nftlb.operator.farms.spec import digest
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.plan import Changes, Planner, everything
-from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan, WantedFarm
+from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
 from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
+from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 
 _AT_ONCE = 64
 """How many changed objects of each kind are decided about before others have their turn."""
@@ -55,7 +55,7 @@ class Gateways:
         self._farms = farms
         self._statuses = statuses
         self._on_change = on_change
-        self._permissions = permissions
+        self._overrides = RouteOverrides(cache, permissions)
         self._planner = Planner(store.objects)
         self._versions = store.versions
         self._decided: set[ObjectKey] = set()
@@ -71,10 +71,10 @@ class Gateways:
         """Note that something in the store has changed."""
         self._wake.set()
 
-    def services_changed(self, services: Iterable[tuple[str, str]]) -> None:
-        """Look again at the routes that refer to Services."""
+    def services_changed(self, services: Iterable[ServiceKey]) -> None:
+        """Look again at the routes that refer to Services, which have changed, or their Pods."""
         for each in services:
-            self._store.note("services", tuple(each))
+            self._store.note("services", each)
         self._wake.set()
 
     def namespace_changed(self, name: str) -> None:
@@ -117,6 +117,7 @@ class Gateways:
                         break
                     while (changes := self._store.take(_AT_ONCE)) is not None:
                         self._hand_on(self._planner.update(changes))
+                        self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
                         await asyncio.sleep(0)
             except Exception:
                 # What was decided before stays.
@@ -139,16 +140,8 @@ class Gateways:
         changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
         if changed:
             plan = _newer(plan, self._planner.update(Changes(addresses=frozenset(changed))))
-        self._farms.want({key: self._with_overrides(farm) for key, farm in plan.farms.items()})
+        self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
-
-    def _with_overrides(self, farm: WantedFarm | None) -> WantedFarm | None:
-        if farm is None:
-            return None
-        namespace: str = farm.metadata["namespace"]
-        cache = self._cache
-        spec = with_overrides(farm.spec, namespace, cache.annotated_pods, cache.options_of_pod, self._permissions)
-        return replace(farm, spec=spec, digest=digest(spec)) if spec != farm.spec else farm
 
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
