@@ -11,6 +11,7 @@ from kube_nftlb.api.gateway.route import PROTOCOLS, RouteKindName
 from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.operator.gateway.objects import ObjectKey, rank
+from kube_nftlb.reasons import GatewayReason
 
 _KINDS: Final[Mapping[str, RouteKindName]] = {protocol: kind for kind, protocol in PROTOCOLS.items()}
 
@@ -30,9 +31,9 @@ class ListenerKey(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a listener is not valid."""
+    """Why something is not as its object asks, or that it is."""
 
-    reason: str
+    reason: GatewayReason
     message: str
 
 
@@ -202,5 +203,5 @@ def _overlap(one: Section, other: Section) -> bool:
 
 
 def _conflict(section: Section, message: str) -> Problem:
-    reason = "ProtocolConflict" if section.key.listener_set is None else "ListenerConflict"
+    reason: GatewayReason = "ProtocolConflict" if section.key.listener_set is None else "ListenerConflict"
     return Problem(reason, f"{section.protocol} port {section.ports} is {message}")
