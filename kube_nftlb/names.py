@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 GROUP = "kube-nftlb.io"
 
+GATEWAY_API = "gateway.networking.k8s.io"
+"""The API group of Gateway API."""
+
 ANNOTATION_PREFIX = "service.kubernetes.io/kube-nftlb-load-balancer-"
 """The prefix of all annotations of Services and Pods; ``mode``, ``scheduler`` and so on follow."""
 

@@ -131,6 +131,9 @@ OperatorEvent = Literal[
     "ReadinessGatePending",
     "AgentSilent",
     "AgentReports",
+    "NotAccepted",
+    "AddressNotAssigned",
+    "RefsNotResolved",
 ]
 """Reasons of the operator's Events."""
 

@@ -42,6 +42,7 @@ class Order:
     operators: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
+    crds: list[str]
     lock: int  # file descriptors, all three
     listener: int
     reports: int
@@ -60,6 +61,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         order.operators,
         order.settings,
         order.runtime,
+        [Path(folder) for folder in order.crds],
     )
     supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
     loop = asyncio.get_running_loop()

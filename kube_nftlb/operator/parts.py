@@ -10,17 +10,21 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.events import Events, Part, Source
 from kube_nftlb.operator import gauges
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.gateway.objects import Options
 from kube_nftlb.operator.informers.address_informer import AddressInformer
+from kube_nftlb.operator.informers.gateway_informer import GatewayInformer
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
@@ -34,6 +38,8 @@ from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.addresses import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
+from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
+from kube_nftlb.operator.sync.gateways import Gateways
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
@@ -44,6 +50,7 @@ from kube_nftlb.settings import OperatorSettings
 COMPONENT = "kube-nftlb-operator"
 
 _SERVICE_WORKERS = 16
+_ROUTE_WORKERS = 8
 _STATUS_WORKERS = 4
 _GATE_WRITERS = 4
 _ADDRESS_WRITERS = 8
@@ -57,6 +64,11 @@ class Parts:
     """The cache, what reads into it, and what writes by it."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
+        """Connect all. Raises UsageError if settings exclude each other."""
+        if settings.gateway and not settings.addresses:
+            raise errors.UsageError(
+                "KUBE_NFTLB_GATEWAY requires KUBE_NFTLB_ADDRESSES: Gateways get addresses from pools"
+            )
         clock = asyncio.get_running_loop().time
         api_hosts = [settings.api_server, *(each.host for each in settings.api_servers)]
         self.cache = Cache(
@@ -70,7 +82,14 @@ class Parts:
         self.lister = Lister(kube, self.writer, self.mark)
         self.active = asyncio.Event()
         """Set once this replica writes."""
-        self._events = Events(kube, Source(COMPONENT), exists=partial(exists, self.cache))
+        book = self.cache.addresses
+        options = Options(settings.gateway_engine)
+        self._store = (
+            GatewayStore(self.cache.services, book.namespaces, options)
+            if settings.gateway and book is not None
+            else None
+        )
+        self._events = Events(kube, Source(COMPONENT), exists=self._exists)
         self._policies = PolicyStatuses(kube, self.writer, self._events, clock)
         self._silent_agents = SilentAgents(kube, self.writer, self._events, self.mark)
         self._conditions = ServiceConditions(kube, self.cache, clock) if settings.service_status else None
@@ -92,11 +111,24 @@ class Parts:
         self._addresses: AddressAssigner | None = None
         self._pool_statuses: PoolStatuses | None = None
         self._address_informer: AddressInformer | None = None
-        if (book := self.cache.addresses) is not None and self.writer.pools is not None:
+        self._gateways: Gateways | None = None
+        if self._store is not None and book is not None:
+            budget = self.reconciler.statuses.budget
+            self._gateway_statuses = GatewayStatuses(kube, self._store, self._events, budget, clock)
+            self._gateways = Gateways(
+                self._store, self.cache, book, self.reconciler.routes, self._gateway_statuses, self.mark
+            )
+            self.reconciler.statuses.observers.append(self._gateways)
+            self._gateway_informer = GatewayInformer(
+                kube, self._store, self._gateways.wake, self._gateway_statuses.seen
+            )
+        if book is not None and self.writer.pools is not None:
             reconcile = self.reconciler.services.queue.add
-            self._addresses = AddressAssigner(kube, self.writer, book, self._events, clock, self.mark, reconcile)
+            self._addresses = AddressAssigner(
+                kube, self.writer, book, self._events, clock, self.mark, reconcile, self._addresses_freed
+            )
             self._pool_statuses = PoolStatuses(kube, book)
-            self._address_informer = AddressInformer(kube, self.writer.pools, book, self.mark)
+            self._address_informer = AddressInformer(kube, self.writer.pools, book, self.mark, self._namespace_changed)
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
@@ -112,7 +144,8 @@ class Parts:
         gated = [self._gated_pods.run] if self._gated_pods is not None else []
         pools = self._address_informer
         addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
-        return [self._pods.run, *gated, *addresses, *followed, self._api_addresses.run]
+        gateways = [self._gateway_informer.run] if self._gateways is not None else []
+        return [self._pods.run, *gated, *addresses, *gateways, *followed, self._api_addresses.run]
 
     def writers(self) -> list[Work]:
         """Return what writes, in the leader alone."""
@@ -122,9 +155,11 @@ class Parts:
             self._settle_nodes,
             self._silent_agents.run,
             *[self.reconciler.services.work] * _SERVICE_WORKERS,
+            *[self.reconciler.routes.work] * _ROUTE_WORKERS,
             *[self.reconciler.statuses.work] * _STATUS_WORKERS,
             *self._gate_work(),
             *self._address_work(),
+            *self._gateway_work(),
             *([self._conditions.run] if self._conditions is not None else []),
         ]
 
@@ -138,6 +173,11 @@ class Parts:
             return []
         return [self._addresses.retry, self._pool_statuses.write, *[self._addresses.work] * _ADDRESS_WRITERS]
 
+    def _gateway_work(self) -> list[Work]:
+        if self._gateways is None:
+            return []
+        return [self._gateways.run, *[self._gateway_statuses.work] * _STATUS_WORKERS]
+
     async def until_listed(self) -> None:
         """Wait until everything is listed: before that, an existing farm might seem to be needed no more."""
         await self.lister.fill()
@@ -146,6 +186,8 @@ class Parts:
             await self._gated_pods.listed.wait()
         if self._address_informer is not None:
             await self._address_informer.until_listed()
+        if self._gateways is not None:
+            await self._gateway_informer.listed.wait()
         await self._informers.until_listed()
         # Before any farm is made of a Service.
         await self._api_addresses.look()
@@ -155,6 +197,9 @@ class Parts:
         self.active.set()
         self.writer.changes.forget()
         self.mark(self.cache.everything())
+        if self._gateways is None:
+            # Those of routes that were served before go.
+            self.reconciler.routes.settle()
         self._pods.start_reporting()
 
     def mark(self, affected: Affected) -> None:
@@ -164,10 +209,26 @@ class Parts:
             held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()
             self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)
+            if self._gateways is not None:
+                self._gateways.services_changed(affected.services)
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
         else:
             self.writer.changes.forget()
+
+    def _exists(self, part: Part) -> bool:
+        resource, namespace, name, uid = part.subject
+        if self._store is not None and resource in KINDS:
+            return self._store.uid(Ref(resource, namespace, name)) == uid
+        return exists(self.cache, part)
+
+    def _addresses_freed(self) -> None:
+        if self._gateways is not None:
+            self._gateways.addresses_freed()
+
+    def _namespace_changed(self, name: str) -> None:
+        if self._gateways is not None:
+            self._gateways.namespace_changed(name)
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the cluster, if this replica writes."""

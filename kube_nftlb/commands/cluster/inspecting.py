@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from kube_nftlb import errors, names
+from kube_nftlb import errors
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.commands.cluster import connections, findings, service_view, terminal
@@ -23,11 +23,12 @@ from kube_nftlb.commands.cluster.queries import (
     list_if_allowed,
     namespace_of,
     overview,
+    slices_for,
 )
 from kube_nftlb.commands.cluster.service_tree import ServiceView, tree
 from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
 
 _AGAIN_S = 1.0
 
@@ -150,8 +151,7 @@ async def _service(kube: Kube, namespace: str, name: str) -> JsonObject:
 
 async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
     raw = await _service(kube, namespace, name)
-    slices, farms, nodes, reports, policies = await asyncio.gather(
-        kube.list(ENDPOINT_SLICES, namespace, label_selector=f"{names.LABEL_SLICE_SERVICE}={name}"),
+    farms, nodes, reports, policies = await asyncio.gather(
         kube.list(FARMS, namespace),
         kube.list(NODES),
         kube.list(NFTLB_NODES),
@@ -161,12 +161,17 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
         service = Service.model_validate(raw)
     except ValidationError as error:
         raise errors.UsageError(f"cannot read the Service: {first_error(error)}") from error
-    view = ClusterView(farms.items, nodes.items, reports.items, slices.items, policies.items)
+    view = ClusterView(farms.items, nodes.items, reports.items, policies=policies.items)
     conflicting = view.may_conflict(service_view.farms_about(service, view))
 
-    def rival(farm: JsonObject) -> JsonObject | None:
-        return farm if farm["metadata"]["namespace"] != namespace and conflicting(farm) else None
+    def matters(farm: JsonObject) -> JsonObject | None:
+        foreign = farm["metadata"]["namespace"] != namespace
+        return farm if foreign and (conflicting(farm) or service_view.concerns(farm, service)) else None
 
     # Farms of other namespaces, as far as the user may see them.
-    rivals = await list_if_allowed(kube, FARMS, transform=rival) or ()
-    return service_view.view(service, replace(view, rivals=rivals))
+    others = await list_if_allowed(kube, FARMS, transform=matters) or ()
+    referring = [farm for farm in others if service_view.concerns(farm, service)]
+    view = replace(view, farms=[*view.farms, *referring], rivals=[farm for farm in others if farm not in referring])
+    return service_view.view(
+        service, replace(view, slices=await slices_for(kube, service_view.farms_about(service, view)))
+    )

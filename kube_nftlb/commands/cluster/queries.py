@@ -1,17 +1,19 @@
 """Connect as kubectl would, and read the objects that several commands need."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
+from kube_nftlb.commands import view
 from kube_nftlb.commands.view import ClusterView, lacking_address
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import (
     DAEMON_SETS,
+    ENDPOINT_SLICES,
     FARMS,
     LEASES,
     NFTLB_NODES,
@@ -74,6 +76,25 @@ async def overview(kube: Kube, namespace: str | None) -> ClusterView:
         list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
     )
     return ClusterView(farms.items, nodes.items, reports.items, leases=leases, pods=pods, daemon_sets=daemon_sets)
+
+
+async def slices_for(kube: Kube, farms: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the EndpointSlices of all Services that farms refer to, as far as the user may see them."""
+    of: dict[str, set[str]] = {}
+    for service in (each for raw in farms for each in view.referred(raw)):
+        of.setdefault(service.namespace, set()).add(service.name)
+    listed = await asyncio.gather(
+        *(
+            list_if_allowed(
+                kube,
+                ENDPOINT_SLICES,
+                namespace,
+                label_selector=f"{names.LABEL_SLICE_SERVICE} in ({','.join(sorted(services))})",
+            )
+            for namespace, services in of.items()
+        )
+    )
+    return [raw for items in listed for raw in items or ()]
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:

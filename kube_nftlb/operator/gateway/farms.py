@@ -50,7 +50,8 @@ def farms(
         spec = complete(fields)
         name = farm_name(gateway, section.key, key, family)
         metadata = _metadata(name, gateway, section.key, key, route, family)
-        yield ObjectKey(key.namespace, name), WantedFarm(metadata, spec, digest(spec), gateway)
+        created = route.metadata.creation_timestamp
+        yield ObjectKey(key.namespace, name), WantedFarm(metadata, spec, digest(spec), gateway, created)
 
 
 def _engine(options: Options, fields: Spec) -> Engine:

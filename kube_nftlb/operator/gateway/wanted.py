@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from kube_nftlb.api.base import Family
@@ -32,6 +33,8 @@ class WantedFarm:
     digest: bytes
     """Of the spec, as ``operator.farms.spec.digest`` has it."""
     gateway: ObjectKey
+    route_created: datetime | None = None
+    """Of the farms of a namespace, those of older routes come first."""
 
 
 @dataclass(frozen=True, slots=True)

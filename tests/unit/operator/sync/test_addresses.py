@@ -49,10 +49,10 @@ class Operator:
         assert self.writer.pools is not None
         events = Events(self.kube, Source("operator"))
         self.assigner = AddressAssigner(
-            self.kube, self.writer, self.book, events, time.now, self.changed, self.decided.append, lambda: NOW
+            self.kube, self.writer, self.book, events, time.now, self.changed, self.decided.append, now=lambda: NOW
         )
         self.statuses = PoolStatuses(self.kube, self.book, lambda: NOW)
-        self.informer = AddressInformer(self.kube, self.writer.pools, self.book, self.changed)
+        self.informer = AddressInformer(self.kube, self.writer.pools, self.book, self.changed, lambda _: None)
         self.reconciler = Reconciler(self.writer, FarmWriter(self.kube, self.writer), events, time.now)
         self.affected: set[ServiceKey] = set()
         for name in ("default", "other"):
