@@ -89,6 +89,7 @@ GatewayReason = Literal[
     "RefNotPermitted",
     "ResolvedRefs",
     "SupportedVersion",
+    "TooManyGateways",
     "TooManyListeners",
     "TooManyRoutes",
     "UnsupportedAddress",
@@ -96,7 +97,7 @@ GatewayReason = Literal[
     "UnsupportedValue",
     "UnsupportedVersion",
 ]
-"""Reasons of conditions of the objects of Gateway API: its own words, but for TooManyRoutes."""
+"""Reasons of conditions of the objects of Gateway API: its own words, but for TooManyGateways and TooManyRoutes."""
 
 AddressProblem = Literal["PoolExhausted", "NoPool", "AddressTaken", "NotAllowed"]
 """Why a Service has no address of an NftlbAddressPool, or not the one that it asks for."""

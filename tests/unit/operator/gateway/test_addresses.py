@@ -1,12 +1,24 @@
 """The addresses that a Gateway asks for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kube_nftlb.operator.gateway.objects import AddressState
+from kube_nftlb.operator.gateway import plan
+from kube_nftlb.operator.gateway.objects import AddressState, ObjectKey
 from kube_nftlb.operator.gateway.wanted import AddressRequest
-from tests.unit.operator.gateway.objects import GATEWAY, decided, gateway, gateway_class, of_gateway, route, specs
+from tests.unit.operator.gateway.objects import (
+    GATEWAY,
+    decided,
+    gateway,
+    gateway_class,
+    of_gateway,
+    parent,
+    route,
+    specs,
+    world,
+)
 
 CLUSTER = {"routability": "Cluster"}
 
@@ -80,6 +92,23 @@ def test_gateways_of_a_class_that_is_not_accepted_are_not_either() -> None:
     found = decided([gateway()], [route()], classes=classes)
     assert of_gateway(found)["Accepted"] == ("False", "InvalidParameters")
     assert not found.farms
+
+
+def test_a_namespace_has_so_many_gateways_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "GATEWAYS_MAX", 1)
+    old, other = ObjectKey("infra", "older"), ObjectKey("tenant", "first")
+    gateways = {each: gateway(key=each, age=9 if each == old else 0) for each in (GATEWAY, old, other)}
+    objects = replace(world(gateways.values(), [route(parents=[parent(), parent(name="older")])]), gateways=gateways)
+    planner = plan.Planner(objects)
+    found = planner.update(plan.everything(objects))
+    assert of_gateway(found) == {"Accepted": ("False", "TooManyGateways"), "Programmed": ("False", "Invalid")}
+    assert of_gateway(found, old)["Accepted"] == of_gateway(found, other)["Accepted"] == ("True", "Accepted")
+    assert found.requests == {GATEWAY: None, old: AddressRequest(), other: AddressRequest()}
+    assert {farm.gateway for farm in found.farms.values() if farm is not None} == {old}
+    del gateways[old]
+    found = planner.update(plan.Changes(gateways={old}))
+    assert of_gateway(found)["Accepted"] == ("True", "Accepted")
+    assert found.requests == {GATEWAY: AddressRequest(), old: None}
 
 
 def test_addresses_inside_the_cluster_are_cluster_ips() -> None:

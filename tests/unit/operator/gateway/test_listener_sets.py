@@ -196,14 +196,17 @@ def test_without_its_gateway_it_gets_no_status(parent: ObjectKey) -> None:
 
 def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LISTENERS_MAX", 3)
+    many = ("False", "TooManyListeners")
     found = decided(
         [gateway(**SAME)],
         sets=[
             listener_set("old", listener("a", 90), age=9),
-            listener_set("young", listener("b", 91), listener("c", 92)),
+            listener_set("young", listener("b", 91), listener("c", 92), age=5),
+            listener_set("youngest", listener("d", 93)),
         ],
     )
-    many = ("False", "TooManyListeners")
+    assert of_set(found, "youngest") == {"Accepted": many, "Programmed": many}
+    assert entries(found, "youngest") == {}
     assert entries(found, "young") == {"b": GOOD, "c": {**GOOD, "Accepted": many, "Programmed": ("False", "Invalid")}}
 
 
