@@ -52,8 +52,8 @@ def attach(
             results.append(_attach(index, reference, found.own, key, labels))
         elif parent.kind == "ListenerSet" and parent.key in found.of_sets:
             results.append(_attach(index, reference, found.of_sets[parent.key], key, labels))
-        elif parent.kind == "ListenerSet" and parent.key in found.not_admitted:
-            message = "the Gateway does not admit this ListenerSet (spec.allowedListeners)"
+        elif parent.kind == "ListenerSet" and parent.key in found.refused_sets:
+            message = "its Gateway does not accept the ListenerSet; see the conditions of that"
             results.append(Attachment(index, (), Problem("NoMatchingParent", message)))
     return tuple(results)
 

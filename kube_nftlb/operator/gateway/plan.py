@@ -1,11 +1,12 @@
 """Decide about all Gateways, and again about those that a change affects."""
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
+from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.gateway import GROUP
-from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
+from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
 from kube_nftlb.api.gateway.route import ReferenceGrant, Route
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.gateway import classes
@@ -13,7 +14,7 @@ from kube_nftlb.operator.gateway.attached import Candidate
 from kube_nftlb.operator.gateway.attachment import ParentKey, attach, parents
 from kube_nftlb.operator.gateway.backends import Backends, resolve, services_of
 from kube_nftlb.operator.gateway.listeners import Problem, sections
-from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey
+from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.wanted import (
     AddressRequest,
@@ -26,6 +27,9 @@ from kube_nftlb.operator.gateway.wanted import (
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+GATEWAYS_MAX: Final = 1024
+"""The number of Gateways of a namespace; older ones come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,19 @@ class _Affected:
 
     def __init__(self) -> None:
         self.gateways: set[ObjectKey] = set()
+        self.subjects: set[ObjectKey] = set()
+        """Those of them of which more is new than their addresses and the states of their farms."""
         self.by_labels: set[ObjectKey] = set()
         """Those of them whose routes may be admitted otherwise, by their namespaces' labels."""
         self.routes: dict[ObjectKey, set[RouteKey]] = {}
         """The routes of these Gateways that are to be judged again."""
         self.statuses: set[RouteKey] = set()
         """Routes whose status is to be told again."""
+
+    def add_subjects(self, keys: Iterable[ObjectKey]) -> None:
+        """Have Gateways decided about of which anything may be new."""
+        self.subjects.update(keys)
+        self.gateways.update(keys)
 
 
 class Planner:
@@ -96,6 +107,7 @@ class Planner:
         self._by_labels: set[ObjectKey] = set()
         """Gateways that select namespaces by labels, or have a ListenerSet that does."""
         self._records: dict[ObjectKey, GatewayRecord] = {}
+        self._budget: Budget[ObjectKey] = Budget(GATEWAYS_MAX)
         self._farms: dict[ObjectKey, ObjectKey] = {}
         """Gateways of farms."""
 
@@ -105,7 +117,7 @@ class Planner:
         for name in self._objects.classes:
             result.classes[name] = self._class_status(name)
         for key, record in self._records.items():
-            result.add(key, record)
+            result.add(key, record, refused_sets=True)
             result.farms.update(record.farms)
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
@@ -135,10 +147,11 @@ class Planner:
 
     def _index_gateways(self, changes: Changes, affected: _Affected) -> None:
         objects = self._objects
-        affected.gateways |= changes.gateways | changes.addresses
+        affected.gateways |= changes.addresses
         affected.gateways.update(gateway for farm in changes.farms if (gateway := self._farms.get(farm)) is not None)
+        affected.add_subjects(changes.gateways)
         for name in changes.classes:
-            affected.gateways |= self._of_class.get(name)
+            affected.add_subjects(self._of_class.get(name))
         for key in changes.gateways:
             found = objects.gateways.get(key)
             _reindex(self._class_of, self._of_class, key, found.spec.gateway_class_name if found else None)
@@ -146,14 +159,23 @@ class Planner:
             listener_set = objects.listener_sets.get(key)
             routes = self._routes_of.get(ParentKey("ListenerSet", key))
             parent = _parent_gateway(listener_set) if listener_set is not None else None
-            for gateway in {self._gateway_of.get(key), parent} - {None}:
-                affected.gateways.add(gateway)
+            for gateway in filter(None, {self._gateway_of.get(key), parent}):
+                affected.add_subjects([gateway])
                 affected.routes.setdefault(gateway, set()).update(routes)
             _reindex(self._gateway_of, self._sets_of, key, parent)
             affected.statuses |= routes
         if changes.namespaces:
-            affected.gateways |= self._by_labels
+            affected.add_subjects(self._by_labels)
             affected.by_labels = self._by_labels.copy()
+        for key in tuple(affected.subjects):
+            affected.add_subjects(self._rank(key))
+
+    def _rank(self, key: ObjectKey) -> set[ObjectKey]:
+        """Rank a Gateway among those of its namespace. Return those that are too many since, or no more."""
+        gateway = self._objects.gateways.get(key)
+        if gateway is None or self._class_of_ours(gateway) is None:
+            return self._budget.remove(key)
+        return self._budget.put(key, (False, rank(gateway.metadata)))
 
     def _index_routes(self, changes: Changes, affected: _Affected) -> None:
         objects = self._objects
@@ -212,7 +234,9 @@ class Planner:
     def _decide(self, key: ObjectKey, affected: _Affected, result: "_Result") -> None:
         before = self._records.get(key)
         farms = before.farms if before is not None else {}
-        if (subject := self._subject(key)) is None:
+        new = before is None or key in affected.subjects
+        subject = self._subject(key) if before is None or new else before.subject
+        if subject is None:
             result.gateways.setdefault(key, None)
             if before is not None:
                 affected.statuses |= before.parents.keys()
@@ -220,19 +244,19 @@ class Planner:
                 self._replace_farms(key, farms, {}, result)
                 del self._records[key]
             return
-        record = before or GatewayRecord(subject.sections)
+        record = before or GatewayRecord(subject)
         self._records[key] = record
         routes = affected.routes.get(key, set())
-        if record.sections != subject.sections or before is None or key in affected.by_labels:
+        if before is None or record.subject.sections != subject.sections or key in affected.by_labels:
             routes = {*routes, *record.routes, *self._routes(key)}
         changed: set[RouteKey] = set()
         for route in routes:
             changed |= record.put_route(route, self._candidate(subject, route))
-        for each in record.sets.keys() - subject.sets.keys():
-            result.listener_sets.setdefault(each, None)
-        affected.statuses |= record.decide(subject, changed)
+        if new:
+            result.forget(key, record)
+        affected.statuses |= record.decide(replace(subject, address=self._objects.addresses.get(key)), changed)
         self._replace_farms(key, farms, record.farms, result)
-        result.add(key, record)
+        result.add(key, record, refused_sets=new)
 
     def _replace_farms(
         self,
@@ -254,23 +278,36 @@ class Planner:
         objects = self._objects
         self._by_labels.discard(key)
         gateway = objects.gateways.get(key)
-        found = objects.classes.get(gateway.spec.gateway_class_name) if gateway is not None else None
-        if gateway is None or found is None or not classes.is_ours(found):
+        found = self._class_of_ours(gateway) if gateway is not None else None
+        if gateway is None or found is None:
             return None
         sets = {each: objects.listener_sets[each] for each in self._sets_of.get(key)}
         if _selects(gateway) or any(map(_selects, sets.values())):
             self._by_labels.add(key)
-        refused = classes.refused(found)
         return Subject(
             key,
             gateway,
             sets,
             sections(gateway, sets.items(), objects.namespaces.get),
-            Problem(refused.reason, f"the GatewayClass is not accepted: {refused.message}") if refused else None,
-            objects.addresses.get(key),
+            self._refused(key, found),
+            self._budget.refuses(key),
+            None,
             objects.farms,
             objects.options,
         )
+
+    def _refused(self, key: ObjectKey, of_class: GatewayClass) -> Problem | None:
+        if (refused := classes.refused(of_class)) is not None:
+            return Problem(refused.reason, f"the GatewayClass is not accepted: {refused.message}")
+        if self._budget.refuses(key):
+            message = f"the namespace has {GATEWAYS_MAX} older Gateways, and may not have more"
+            return Problem("TooManyGateways", message)
+        return None
+
+    def _class_of_ours(self, gateway: Gateway) -> GatewayClass | None:
+        """Return the class of a Gateway if it is ours."""
+        found = self._objects.classes.get(gateway.spec.gateway_class_name)
+        return found if found is not None and classes.is_ours(found) else None
 
     def _routes(self, gateway: ObjectKey) -> Iterator[RouteKey]:
         """Yield the routes that refer to a Gateway, or to one of its ListenerSets."""
@@ -336,15 +373,17 @@ class _Result:
 
     def forget(self, key: ObjectKey, record: GatewayRecord) -> None:
         """Say that nothing is wanted any more of what was decided, unless something says otherwise."""
-        self.requests[key] = None
-        for each in record.sets:
+        self.requests.setdefault(key, None)
+        for each in (*record.sets, *record.refused_sets):
             self.listener_sets.setdefault(each, None)
 
-    def add(self, key: ObjectKey, record: GatewayRecord) -> None:
+    def add(self, key: ObjectKey, record: GatewayRecord, *, refused_sets: bool) -> None:
         """Say what is decided about a Gateway, but for its farms and routes."""
         self.requests[key] = record.request
         self.gateways[key] = record.status
         self.listener_sets.update(record.sets)
+        if refused_sets:
+            self.listener_sets.update(record.refused_sets)
 
     def plan(self) -> GatewayPlan:
         return GatewayPlan(self.farms, self.requests, self.classes, self.gateways, self.listener_sets, self.routes)

@@ -33,7 +33,9 @@ class Subject:
     sets: Mapping[ObjectKey, ListenerSet]
     sections: Sections
     refused: Problem | None
-    """Why its class is not accepted."""
+    """Why it is not accepted whatever it asks for: because of its class, or of others in its namespace."""
+    surplus: bool
+    """It is one too many in its namespace, and gets nothing."""
     address: AddressState | None
     states: Mapping[ObjectKey, FarmState]
     options: Options
@@ -51,11 +53,14 @@ class _OfListener:
 class GatewayRecord:
     """A Gateway of ours. It is decided about in full, or again after some of its routes changed."""
 
-    sections: Sections
+    subject: Subject
     routes: AttachedRoutes = field(default_factory=AttachedRoutes)
     request: AddressRequest | None = None
     status: GatewayStatus = field(default_factory=lambda: GatewayStatus((), ()))
     sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
+    """The statuses of its ListenerSets."""
+    refused_sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
+    """Those of others that refer to it."""
     farms: dict[ObjectKey, WantedFarm] = field(default_factory=dict)
     parents: dict[RouteKey, dict[int, ParentStatus]] = field(default_factory=dict)
     """The statuses of its routes, by the position of the parentRef."""
@@ -76,7 +81,12 @@ class GatewayRecord:
         inside = wanted.request is not None and wanted.request.cluster
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (refused is None, usable) != (self._accepted, self._usable)
-        self.sections, self._accepted, self._usable = found, refused is None, usable
+        if not self.refused_sets or self.subject.sections is not found:
+            self.refused_sets = {
+                key: refused_set(problem, subject.sets[key].metadata.generation)
+                for key, problem in found.refused_sets.items()
+            }
+        self.subject, self._accepted, self._usable = subject, refused is None, usable
         self._build_farms(subject, address.addresses if refused is None and address is not None else (), inside=inside)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
@@ -85,8 +95,10 @@ class GatewayRecord:
 
         routability = "Cluster" if inside else ""
         facts = Facts(refused, _note(found), address, routability, self.routes.count, progress_of)
-        self.request = wanted.request
-        self.sets = dict(_sets(subject, facts))
+        self.request = wanted.request if not subject.surplus else None
+        self.sets = {
+            key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
+        }
         attached_sets = sum(each.conditions[0].status == "True" for each in self.sets.values())
         self.status = gateway_status(found.own, attached_sets, facts, gateway.metadata.generation)
         outdated = {*changed, *self.routes, *self.parents} if everything else set(changed)
@@ -176,15 +188,3 @@ def _all(found: Sections) -> Iterator[Section]:
     yield from found.own
     for sections in found.of_sets.values():
         yield from sections
-
-
-def _sets(subject: Subject, facts: Facts) -> Iterator[tuple[ObjectKey, GatewayStatus]]:
-    for key, each in subject.sets.items():
-        generation = each.metadata.generation
-        if (found := subject.sections.of_sets.get(key)) is not None:
-            yield key, set_status(found, facts, generation)
-        else:
-            message = (
-                f"the Gateway does not admit ListenerSets of the namespace {key.namespace} (spec.allowedListeners)"
-            )
-            yield key, refused_set(Problem("NotAllowed", message), generation)

@@ -50,7 +50,7 @@ def attachments(found: Any, key: ObjectKey = GATEWAY) -> dict[str, int]:
         ({"group": "gateway.networking.k8s.io", "kind": "Gateway"}, ACCEPTED, {"80", "81"}),
     ],
 )
-def test_a_route_is_attached_by_section_and_port(fields: dict[str, Any], accepted: Any, ports: set[str]):
+def test_a_route_is_attached_by_section_and_port(fields: dict[str, Any], accepted: Any, ports: set[str]) -> None:
     found = decided([gateway(*FOUR)], [route(parents=[parent(**fields)])])
     assert [each["Accepted"] for each in of_route(found)] == [accepted]
     assert {each["addresses"][0]["ports"] for each in specs(found)} == ports
@@ -73,7 +73,7 @@ def test_a_route_is_attached_by_section_and_port(fields: dict[str, Any], accepte
         (admitting("Everywhere"), {}, set()),
     ],
 )
-def test_a_listener_admits_routes_of_namespaces(allowed: Any, labels: Any, admitted: set[str]):
+def test_a_listener_admits_routes_of_namespaces(allowed: Any, labels: Any, admitted: set[str]) -> None:
     routes = [route(namespace=namespace) for namespace in ("infra", "tenant")]
     namespaces = {"infra": {}, "tenant": labels} if labels is not None else {"infra": {}}
     found = decided(
@@ -100,12 +100,12 @@ def test_a_listener_admits_routes_of_namespaces(allowed: Any, labels: Any, admit
         ("UDPRoute", "TLS", NOT_ALLOWED),
     ],
 )
-def test_a_listener_admits_routes_of_its_protocol(kind: RouteKindName, protocol: str, accepted: Any):
+def test_a_listener_admits_routes_of_its_protocol(kind: RouteKindName, protocol: str, accepted: Any) -> None:
     found = decided([gateway(listener(protocol=protocol))], [route(backend(port=53))], kind=kind)
     assert [each["Accepted"] for each in of_route(found, kind=kind)] == [accepted]
 
 
-def test_of_several_routes_the_oldest_serves_and_all_are_accepted():
+def test_of_several_routes_the_oldest_serves_and_all_are_accepted() -> None:
     routes = [route(name=name, age=age) for name, age in (("new", 0), ("old", 9), ("middle", 5))]
     found = decided([gateway()], routes)
     assert {key.name.split("--")[0] for key in found.farms} == {"old"}
@@ -122,7 +122,7 @@ def test_of_several_routes_the_oldest_serves_and_all_are_accepted():
         ([("zone", "a"), ("infra", "b")], ("infra", "b")),
     ],
 )
-def test_of_routes_of_one_age_the_first_by_namespace_and_name_serves(routes: Any, serves: Any):
+def test_of_routes_of_one_age_the_first_by_namespace_and_name_serves(routes: Any, serves: Any) -> None:
     found = decided(
         [gateway(listener(allowedRoutes=admitting("All")))],
         [route(namespace=namespace, name=name) for namespace, name in routes],
@@ -132,14 +132,14 @@ def test_of_routes_of_one_age_the_first_by_namespace_and_name_serves(routes: Any
     assert (namespace, name.split("--")[0]) == serves
 
 
-def test_a_message_does_not_name_the_routes_of_others():
+def test_a_message_does_not_name_the_routes_of_others() -> None:
     routes = [route(namespace="secret", name="hidden", age=9), route()]
     found = decided([gateway(listener(allowedRoutes=admitting("All")))], routes)
     (status,) = found.routes[RouteKey("TCPRoute", "infra", "web")]
     assert not any(word in each.message for each in status.conditions for word in ("secret", "hidden"))
 
 
-def test_two_parents_of_one_gateway_have_a_status_each():
+def test_two_parents_of_one_gateway_have_a_status_each() -> None:
     parents = [parent(sectionName="b"), parent(sectionName="x"), parent(sectionName="a")]
     found = decided([gateway(*FOUR)], [route(parents=parents)])
     statuses = found.routes[RouteKey("TCPRoute", "infra", "web")]
@@ -147,13 +147,13 @@ def test_two_parents_of_one_gateway_have_a_status_each():
     assert [each["Accepted"] for each in of_route(found)] == [ACCEPTED, NO_PARENT, ACCEPTED]
 
 
-def test_a_route_that_names_a_listener_twice_counts_once():
+def test_a_route_that_names_a_listener_twice_counts_once() -> None:
     found = decided([gateway()], [route(parents=[parent(), parent(sectionName="web")])])
     assert attachments(found) == {"web": 1}
     assert len(found.farms) == 1
 
 
-def test_a_reference_is_repeated_with_its_defaults():
+def test_a_reference_is_repeated_with_its_defaults() -> None:
     (status,) = decided([gateway()], [route(parents=[{"name": "public"}])]).routes.values()
     assert status[0].reference == {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public"}
 
@@ -168,26 +168,26 @@ def test_a_reference_is_repeated_with_its_defaults():
         {"namespace": "elsewhere"},
     ],
 )
-def test_a_parent_that_is_not_ours_gets_no_status(fields: dict[str, Any]):
+def test_a_parent_that_is_not_ours_gets_no_status(fields: dict[str, Any]) -> None:
     found = decided([gateway()], [route(parents=[parent(**fields)])])
     assert of_route(found) == []
     assert not found.farms
 
 
-def test_a_gateway_of_another_controller_is_not_ours():
+def test_a_gateway_of_another_controller_is_not_ours() -> None:
     found = decided([gateway()], [route()], classes=[gateway_class(controller="example.com/gateway")])
     assert (found.gateways, found.farms, found.classes) == ({}, {}, {"nftlb": None})
     assert of_route(found) == []
 
 
-def test_a_route_may_serve_two_gateways():
+def test_a_route_may_serve_two_gateways() -> None:
     other = ObjectKey("infra", "internal")
     found = decided([gateway(), gateway(key=other)], [route(parents=[parent(), parent(name="internal")])])
     assert {each.gateway for each in found.farms.values() if each is not None} == {GATEWAY, other}
     assert of_route(found) == [{"Accepted": ACCEPTED, "ResolvedRefs": RESOLVED}] * 2
 
 
-def test_a_namespace_has_so_many_routes_at_a_gateway_the_oldest_first(monkeypatch: pytest.MonkeyPatch):
+def test_a_namespace_has_so_many_routes_at_a_gateway_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attached, "ROUTES_MAX", 2)
     routes = [route(name=name, age=age) for name, age in (("a", 9), ("b", 1), ("c", 5))]
     others = [route(name="d", namespace="tenant")]
@@ -201,7 +201,7 @@ def test_a_namespace_has_so_many_routes_at_a_gateway_the_oldest_first(monkeypatc
     assert attachments(found) == {"web": 3}
 
 
-def test_routes_that_are_not_admitted_do_not_count(monkeypatch: pytest.MonkeyPatch):
+def test_routes_that_are_not_admitted_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attached, "ROUTES_MAX", 1)
     found = decided([gateway()], [route(name="a", age=9, parents=[parent(sectionName="x")]), route(name="b")])
     assert of_route(found, "b")[0]["Accepted"] == ACCEPTED

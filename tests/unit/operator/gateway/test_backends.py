@@ -90,7 +90,7 @@ def groups(found: Any) -> list[tuple[str, str, int]]:
         ([backend("gone", namespace="other")], [("", "", 1)], ("False", "RefNotPermitted")),
     ],
 )
-def test_references_become_groups(backends: Any, expected: Any, resolved: Any):
+def test_references_become_groups(backends: Any, expected: Any, resolved: Any) -> None:
     found = decided([gateway()], [route(*backends)], SERVICES)
     assert groups(found) == expected
     assert of_route(found) == [{"Accepted": ("True", "Accepted"), "ResolvedRefs": resolved}]
@@ -99,7 +99,7 @@ def test_references_become_groups(backends: Any, expected: Any, resolved: Any):
 @pytest.mark.parametrize(
     ("kind", "port", "name"), [("TCPRoute", 80, "http"), ("UDPRoute", 53, "dns"), ("UDPRoute", 80, "quic")]
 )
-def test_the_port_is_one_of_the_routes_protocol(kind: RouteKindName, port: int, name: str):
+def test_the_port_is_one_of_the_routes_protocol(kind: RouteKindName, port: int, name: str) -> None:
     services = [service("web", "infra", ("http", 80, "TCP"), ("quic", 80, "UDP"), ("dns", 53, "UDP"))]
     protocol = {"TCPRoute": "TCP", "UDPRoute": "UDP"}[kind]
     found = decided([gateway(listener(protocol=protocol))], [route(backend(port=port))], services, kind=kind)
@@ -120,13 +120,13 @@ def test_the_port_is_one_of_the_routes_protocol(kind: RouteKindName, port: int, 
         ([grant("infra", "other")], False),
     ],
 )
-def test_a_service_of_another_namespace_takes_its_permission(grants: Any, permitted: bool):
+def test_a_service_of_another_namespace_takes_its_permission(grants: Any, permitted: bool) -> None:
     found = decided([gateway()], [route(backend(namespace="other"))], SERVICES, grants=grants)
     assert groups(found) == [("other/web", "http", 1) if permitted else ("", "", 1)]
     assert of_route(found)[0]["ResolvedRefs"] == (RESOLVED if permitted else ("False", "RefNotPermitted"))
 
 
-def test_without_a_permission_nobody_learns_which_services_there_are():
+def test_without_a_permission_nobody_learns_which_services_there_are() -> None:
     found = decided([gateway()], [route(backend(namespace="other"), backend("gone", namespace="other"))], SERVICES)
     message = found.routes[RouteKey("TCPRoute", "infra", "web")][0].conditions[1].message
     assert "Service web" in message
@@ -134,14 +134,14 @@ def test_without_a_permission_nobody_learns_which_services_there_are():
     assert "there is no" not in message
 
 
-def test_many_problems_are_one_short_message():
+def test_many_problems_are_one_short_message() -> None:
     found = decided([gateway()], [route(*(backend(f"gone-{number}") for number in range(16)))])
     condition = found.routes[RouteKey("TCPRoute", "infra", "web")][0].conditions[1]
     assert condition.message.count("there is no Service") == 3
     assert "13 more" in condition.message
 
 
-def test_a_route_without_backends_refuses_everything():
+def test_a_route_without_backends_refuses_everything() -> None:
     empty = route()
     empty = empty.model_copy(update={"spec": empty.spec.model_copy(update={"rules": ()})})
     assert groups(decided([gateway()], [empty])) == [("", "", 1)]
@@ -154,7 +154,7 @@ def test_a_route_without_backends_refuses_everything():
         max_size=16,
     )
 )
-def test_shares_are_those_of_the_weights(weights: list[tuple[str, int]]):
+def test_shares_are_those_of_the_weights(weights: list[tuple[str, int]]) -> None:
     found = decided([gateway()], [route(*(backend(name, weight=weight) for name, weight in weights))], SERVICES)
     FarmSpec.model_validate(specs(found)[0])
     total = sum(weight for _, weight in weights)
@@ -180,12 +180,12 @@ def test_shares_are_those_of_the_weights(weights: list[tuple[str, int]]):
         (Options(engine="auto", mode="snat"), "nftables", "snat"),
     ],
 )
-def test_farms_have_the_engine_and_mode_of_the_administrator(options: Options, engine: str, mode: str):
+def test_farms_have_the_engine_and_mode_of_the_administrator(options: Options, engine: str, mode: str) -> None:
     (spec,) = specs(decided([gateway()], [route()], options=options))
     assert (spec["engine"], spec["mode"]) == (engine, mode)
 
 
-def test_farms_have_different_names_whatever_the_objects_are_called():
+def test_farms_have_different_names_whatever_the_objects_are_called() -> None:
     long = "a" * 250 + ".b"
     names = ["a", "a--b", "a.b", "a-b", long, long + "c"]
     found = decided([gateway(ALL)], [route(name=name) for name in names])

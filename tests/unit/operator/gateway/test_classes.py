@@ -11,7 +11,7 @@ def of_class(**arguments: Any) -> Any:
     return decided(**arguments).classes["nftlb"]
 
 
-def test_a_class_of_ours_is_accepted_with_its_features():
+def test_a_class_of_ours_is_accepted_with_its_features() -> None:
     status = of_class()
     assert outcomes(status.conditions) == {
         "Accepted": ("True", "Accepted"),
@@ -22,11 +22,11 @@ def test_a_class_of_ours_is_accepted_with_its_features():
     assert {"Gateway", "TCPRoute", "UDPRoute", "ReferenceGrant"} <= set(status.features)
 
 
-def test_a_class_of_another_controller_gets_no_status():
+def test_a_class_of_another_controller_gets_no_status() -> None:
     assert of_class(classes=[gateway_class(controller="kube-nftlb.io/other")]) is None
 
 
-def test_a_class_with_parameters_is_not_accepted():
+def test_a_class_with_parameters_is_not_accepted() -> None:
     status = of_class(classes=[gateway_class(parametersRef={"group": "", "kind": "ConfigMap", "name": "x"})])
     assert outcomes(status.conditions)["Accepted"] == ("False", "InvalidParameters")
 
@@ -44,7 +44,7 @@ def test_a_class_with_parameters_is_not_accepted():
         (["main"], False),
     ],
 )
-def test_the_versions_of_the_definitions_are_told(versions: list[str], supported: bool):
+def test_the_versions_of_the_definitions_are_told(versions: list[str], supported: bool) -> None:
     conditions = of_class(versions=versions).conditions
     expected = ("True", "SupportedVersion") if supported else ("False", "UnsupportedVersion")
     assert outcomes(conditions) == {"Accepted": ("True", "Accepted"), "SupportedVersion": expected}

@@ -26,8 +26,8 @@ from tests.unit.operator.gateway.objects import (
 
 ACCEPTED = ("True", "Accepted")
 PROGRAMMED = ("True", "Programmed")
-SAME = {"allowedListeners": {"namespaces": {"from": "Same"}}}
-ALL = {"allowedListeners": {"namespaces": {"from": "All"}}}
+SAME: dict[str, Any] = {"allowedListeners": {"namespaces": {"from": "Same"}}}
+ALL: dict[str, Any] = {"allowedListeners": {"namespaces": {"from": "All"}}}
 CONFLICT = ("False", "ListenerConflict")
 GOOD = {
     "Accepted": ACCEPTED,
@@ -69,7 +69,7 @@ def attached_sets(found: GatewayPlan) -> int | None:
         ({"from": "Selector", "selector": {"matchLabels": {"team": "b"}}}, "tenant", False),
     ],
 )
-def test_a_gateway_admits_listener_sets_of_namespaces(allowed: Any, namespace: str, admitted: bool):
+def test_a_gateway_admits_listener_sets_of_namespaces(allowed: Any, namespace: str, admitted: bool) -> None:
     found = decided(
         [gateway(allowedListeners={"namespaces": allowed} if allowed is not None else None)],
         [route(namespace=namespace, parents=[{"kind": "ListenerSet", "name": "more"}])],
@@ -87,7 +87,7 @@ def test_a_gateway_admits_listener_sets_of_namespaces(allowed: Any, namespace: s
     assert conditions["Accepted"] == (ACCEPTED if admitted else ("False", "NoMatchingParent"))
 
 
-def test_routes_name_the_object_that_has_the_listener():
+def test_routes_name_the_object_that_has_the_listener() -> None:
     of_gateway_, of_set_ = (
         route(parents=[{"kind": kind, "name": name}], name=kind.lower())
         for kind, name in (("Gateway", "public"), ("ListenerSet", "more"))
@@ -103,7 +103,7 @@ def test_routes_name_the_object_that_has_the_listener():
     assert of_route(found, "astray")[0]["Accepted"] == ("False", "NoMatchingParent")
 
 
-def test_same_means_the_namespace_of_the_listener_set():
+def test_same_means_the_namespace_of_the_listener_set() -> None:
     parents = [{"kind": "ListenerSet", "name": "more", "namespace": "tenant"}]
     found = decided(
         [gateway(**ALL)],
@@ -114,7 +114,7 @@ def test_same_means_the_namespace_of_the_listener_set():
     assert of_route(found, namespace="tenant")[0]["Accepted"] == ACCEPTED
 
 
-def test_the_gateway_comes_first_then_the_oldest_listener_set():
+def test_the_gateway_comes_first_then_the_oldest_listener_set() -> None:
     found = decided(
         [gateway(**SAME)],
         sets=[
@@ -133,14 +133,14 @@ def test_the_gateway_comes_first_then_the_oldest_listener_set():
     assert of_gateway(found) == {"Accepted": ACCEPTED, "Programmed": PROGRAMMED}
 
 
-def test_of_listener_sets_of_one_age_the_first_by_name_wins():
+def test_of_listener_sets_of_one_age_the_first_by_name_wins() -> None:
     sets = [listener_set(name, listener("a", 90), namespace=namespace) for namespace, name in (("b", "a"), ("a", "b"))]
     found = decided([gateway(**ALL)], sets=sets)
     assert entries(found, "b", "a") == {"a": GOOD}
     assert entries(found, "a", "b") == {"a": CONFLICTED}
 
 
-def test_a_listener_that_lost_keeps_its_ports_from_nobody():
+def test_a_listener_that_lost_keeps_its_ports_from_nobody() -> None:
     wide = listener_set("wide", listener("a", 80), age=9)
     wide.metadata.annotations["kube-nftlb.io/port-range.a"] = "80-1000"
     found = decided([gateway(**SAME)], sets=[wide, listener_set("other", listener("a", 90))])
@@ -148,7 +148,7 @@ def test_a_listener_that_lost_keeps_its_ports_from_nobody():
     assert entries(found, "other") == {"a": GOOD}
 
 
-def test_listeners_of_a_gateway_that_conflict_keep_their_port_from_listener_sets():
+def test_listeners_of_a_gateway_that_conflict_keep_their_port_from_listener_sets() -> None:
     found = decided(
         [gateway(listener("a"), listener("b"), listener("c", 81), **SAME)],
         sets=[listener_set("more", listener("x", 80))],
@@ -156,7 +156,7 @@ def test_listeners_of_a_gateway_that_conflict_keep_their_port_from_listener_sets
     assert entries(found, "more") == {"x": CONFLICTED}
 
 
-def test_tcp_and_udp_share_a_port_and_unsupported_protocols_have_none():
+def test_tcp_and_udp_share_a_port_and_unsupported_protocols_have_none() -> None:
     found = decided(
         [gateway(listener("a", 53), listener("b", 80, "HTTP"), **SAME)],
         sets=[listener_set("more", listener("udp", 53, "UDP"), listener("tcp", 80))],
@@ -164,7 +164,7 @@ def test_tcp_and_udp_share_a_port_and_unsupported_protocols_have_none():
     assert entries(found, "more") == {"udp": GOOD, "tcp": GOOD}
 
 
-def test_the_parent_must_be_accepted_and_programmed():
+def test_the_parent_must_be_accepted_and_programmed() -> None:
     sets = [listener_set("more", listener("extra", 90))]
     found = decided([gateway(listener(protocol="HTTP"), **SAME)], sets=sets)
     not_accepted = ("False", "ParentNotAccepted")
@@ -175,7 +175,7 @@ def test_the_parent_must_be_accepted_and_programmed():
     assert of_set(found, "more") == {"Accepted": ACCEPTED, "Programmed": ("False", "ParentNotProgrammed")}
 
 
-def test_a_listener_set_is_programmed_once_its_own_farms_are():
+def test_a_listener_set_is_programmed_once_its_own_farms_are() -> None:
     objects: dict[str, Any] = {
         "sets": [listener_set("more", listener("extra", 90))],
         "routes": [route(), route(name="more", parents=[{"kind": "ListenerSet", "name": "more"}])],
@@ -189,25 +189,28 @@ def test_a_listener_set_is_programmed_once_its_own_farms_are():
 
 
 @pytest.mark.parametrize("parent", [ObjectKey("infra", "gone"), ObjectKey("elsewhere", "public")])
-def test_without_its_gateway_it_gets_no_status(parent: ObjectKey):
+def test_without_its_gateway_it_gets_no_status(parent: ObjectKey) -> None:
     found = decided([gateway(**ALL)], sets=[listener_set("more", listener("extra", 90), parent=parent)])
     assert found.listener_sets == {}
 
 
-def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.MonkeyPatch):
+def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LISTENERS_MAX", 3)
+    many = ("False", "TooManyListeners")
     found = decided(
         [gateway(**SAME)],
         sets=[
             listener_set("old", listener("a", 90), age=9),
-            listener_set("young", listener("b", 91), listener("c", 92)),
+            listener_set("young", listener("b", 91), listener("c", 92), age=5),
+            listener_set("youngest", listener("d", 93)),
         ],
     )
-    many = ("False", "TooManyListeners")
+    assert of_set(found, "youngest") == {"Accepted": many, "Programmed": many}
+    assert entries(found, "youngest") == {}
     assert entries(found, "young") == {"b": GOOD, "c": {**GOOD, "Accepted": many, "Programmed": ("False", "Invalid")}}
 
 
-def test_a_conflict_does_not_tell_whose_port_it_is():
+def test_a_conflict_does_not_tell_whose_port_it_is() -> None:
     sets = [
         listener_set("hidden", listener("secret", 90), namespace="secret", age=9),
         listener_set("more", listener("a", 90), namespace="tenant"),
@@ -219,7 +222,7 @@ def test_a_conflict_does_not_tell_whose_port_it_is():
     assert not any(word in message for message in messages for word in ("secret", "hidden"))
 
 
-def test_a_route_of_a_listener_set_needs_no_grant_for_its_own_namespace():
+def test_a_route_of_a_listener_set_needs_no_grant_for_its_own_namespace() -> None:
     found = decided(
         [gateway(**ALL)],
         [route(backend(), parents=[{"kind": "ListenerSet", "name": "more"}], namespace="tenant")],

@@ -72,7 +72,7 @@ CONFLICTED = {
 )
 def test_each_listener_is_judged(
     listeners: list[dict[str, Any]], conditions: dict[str, Any], accepted: tuple[str, str]
-):
+) -> None:
     found = decided([gateway(*listeners)])
     assert {name: outcomes(each.conditions) for name, each in listeners_of(found).items()} == conditions
     assert of_gateway(found)["Accepted"] == accepted
@@ -89,12 +89,14 @@ def test_each_listener_is_judged(
         ("TCP", ("TCPRoute", "UDPRoute"), ("TCPRoute",)),
     ],
 )
-def test_a_listener_tells_the_kinds_that_it_supports(protocol: str, kinds: tuple[str, ...], supported: tuple[str, ...]):
+def test_a_listener_tells_the_kinds_that_it_supports(
+    protocol: str, kinds: tuple[str, ...], supported: tuple[str, ...]
+) -> None:
     found = decided([gateway(listener(protocol=protocol, allowedRoutes=admitting("All", *kinds)))])
     assert listeners_of(found)["web"].kinds == supported
 
 
-def test_a_kind_of_another_group_is_not_supported():
+def test_a_kind_of_another_group_is_not_supported() -> None:
     kinds = [{"kind": "TCPRoute", "group": "example.com"}]
     found = decided([gateway(listener(allowedRoutes={"kinds": kinds}))])
     assert outcomes(listeners_of(found)["web"].conditions)["ResolvedRefs"] == BAD_KINDS
@@ -109,7 +111,7 @@ def test_a_kind_of_another_group_is_not_supported():
         (AddressState(("192.0.2.1",)), PROGRAMMED, PROGRAMMED),
     ],
 )
-def test_a_gateway_without_all_its_addresses_is_not_programmed(state: Any, gateway_is: Any, listener_is: Any):
+def test_a_gateway_without_all_its_addresses_is_not_programmed(state: Any, gateway_is: Any, listener_is: Any) -> None:
     found = decided([gateway()], addresses={GATEWAY: state} if state is not None else {})
     assert of_gateway(found) == {"Accepted": ACCEPTED, "Programmed": gateway_is}
     assert outcomes(listeners_of(found)["web"].conditions)["Programmed"] == listener_is
@@ -118,12 +120,12 @@ def test_a_gateway_without_all_its_addresses_is_not_programmed(state: Any, gatew
     assert status.addresses == (state.addresses if state is not None else ())
 
 
-def test_a_gateway_without_an_address_has_no_farms():
+def test_a_gateway_without_an_address_has_no_farms() -> None:
     found = decided([gateway()], [route()], addresses={GATEWAY: AddressState((), "AddressNotAssigned", "none is free")})
     assert not found.farms
 
 
-def test_a_gateway_with_an_address_of_each_family_has_a_farm_for_each():
+def test_a_gateway_with_an_address_of_each_family_has_a_farm_for_each() -> None:
     found = decided([gateway()], [route()], addresses={GATEWAY: AddressState(("192.0.2.1", "2001:db8::1"))})
     assert sorted((each["family"], each["addresses"][0]["ip"]) for each in specs(found)) == [
         ("ipv4", "192.0.2.1"),
@@ -147,7 +149,7 @@ def test_a_gateway_with_an_address_of_each_family_has_a_farm_for_each():
         ("x" * 1000, "range"),
     ],
 )
-def test_a_range_of_ports_has_the_port_of_the_listener(text: str, problem: str | None):
+def test_a_range_of_ports_has_the_port_of_the_listener(text: str, problem: str | None) -> None:
     found = decided([gateway(annotations={"kube-nftlb.io/port-range.web": text})], [route()])
     accepted = listeners_of(found)["web"].conditions[0]
     if problem is None:
@@ -162,7 +164,7 @@ def test_a_range_of_ports_has_the_port_of_the_listener(text: str, problem: str |
         assert not found.farms
 
 
-def test_a_range_that_has_the_port_of_another_listener_conflicts_with_it():
+def test_a_range_that_has_the_port_of_another_listener_conflicts_with_it() -> None:
     listeners = [listener("a", 80), listener("b", 85), listener("c", 91), listener("d", 85, "UDP")]
     found = listeners_of(decided([gateway(*listeners, annotations={"kube-nftlb.io/port-range.a": "80-90"})]))
     assert {name: outcomes(each.conditions) for name, each in found.items()} == {
@@ -173,7 +175,7 @@ def test_a_range_that_has_the_port_of_another_listener_conflicts_with_it():
     }
 
 
-def test_an_annotation_for_a_listener_that_does_not_exist_is_told():
+def test_an_annotation_for_a_listener_that_does_not_exist_is_told() -> None:
     found = decided([gateway(annotations={"kube-nftlb.io/port-range.wbe": "80-90"})])
     status = found.gateways[GATEWAY]
     assert status is not None
@@ -182,7 +184,7 @@ def test_an_annotation_for_a_listener_that_does_not_exist_is_told():
     assert "kube-nftlb.io/port-range.wbe" in accepted.message
 
 
-def test_conditions_are_of_the_generation_that_was_read():
+def test_conditions_are_of_the_generation_that_was_read() -> None:
     status = decided([gateway(listener(), listener("b", 81, "HTTP"))], [route()]).gateways[GATEWAY]
     assert status is not None
     conditions = [*status.conditions, *(each for entry in status.listeners for each in entry.conditions)]

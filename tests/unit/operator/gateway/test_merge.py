@@ -13,7 +13,7 @@ NOW, BEFORE = "2026-02-02T02:02:02Z", "2026-01-01T00:00:00Z"
 OURS, THEIRS = "kube-nftlb.io/gateway", "example.com/gateway"
 
 
-def wanted(kind: str = "Accepted", status: Any = "True", reason: str = "Accepted", generation: int = 3) -> Wanted:
+def wanted(kind: str = "Accepted", status: Any = "True", reason: Any = "Accepted", generation: int = 3) -> Wanted:
     return Wanted(kind, status, reason, "a message", generation)
 
 
@@ -51,7 +51,7 @@ def raw(kind: str = "Accepted", status: str = "True", **fields: Any) -> dict[str
         ([raw(), raw(status="False")], [raw()]),
     ],
 )
-def test_conditions_are_merged(before: Any, after: Any):
+def test_conditions_are_merged(before: Any, after: Any) -> None:
     assert merge_conditions(before, [wanted()], NOW) == after
 
 
@@ -65,7 +65,7 @@ decisions = st.lists(
 
 
 @given(conditions, decisions)
-def test_others_conditions_stay_in_order_and_merging_again_changes_nothing(before: Any, ours: Any):
+def test_others_conditions_stay_in_order_and_merging_again_changes_nothing(before: Any, ours: Any) -> None:
     merged = merge_conditions(before, ours, NOW)
     foreign = [each for each in before if each["type"].startswith("example.com/")]
     assert [each for each in merged if each["type"].startswith("example.com/")] == foreign
@@ -104,7 +104,7 @@ def parent(**fields: Any) -> dict[str, Any]:
         ([None, "x", parent()], [parent()]),
     ],
 )
-def test_parents_of_others_stay(before: Any, after: Any):
+def test_parents_of_others_stay(before: Any, after: Any) -> None:
     ours = ParentStatus(parent()["parentRef"], (wanted(),))
     merged = merge_route({"parents": before}, [ours], NOW)
     assert merged == (None if after is None else {"parents": after})
@@ -122,7 +122,7 @@ def test_parents_of_others_stay(before: Any, after: Any):
         ),
     ],
 )
-def test_a_route_that_has_no_parent_of_ours_loses_what_we_wrote(before: Any, after: Any):
+def test_a_route_that_has_no_parent_of_ours_loses_what_we_wrote(before: Any, after: Any) -> None:
     assert merge_route(before, [], NOW) == after
 
 
@@ -139,7 +139,7 @@ LISTENER = {
 }
 
 
-def test_a_gateway_gets_its_status_once():
+def test_a_gateway_gets_its_status_once() -> None:
     before = {"conditions": [raw("example.com/Other"), raw()], "listeners": [LISTENER], "other": 1}
     merged = merge_gateway(before, status(addresses=("192.0.2.1",), listener_sets=1), NOW)
     assert merged == {
@@ -150,13 +150,13 @@ def test_a_gateway_gets_its_status_once():
     assert merge_gateway(merged, status(addresses=("192.0.2.1",), listener_sets=1), BEFORE) is None
 
 
-def test_the_api_server_may_leave_out_what_is_empty():
+def test_the_api_server_may_leave_out_what_is_empty() -> None:
     before = {"conditions": [raw()], "listeners": [LISTENER]}
     assert merge_gateway(before, status(listener_sets=0), NOW) is None
     assert merge_gateway(before, status(), NOW) is None
 
 
-def test_a_listener_keeps_the_conditions_of_others_and_one_that_is_gone_goes():
+def test_a_listener_keeps_the_conditions_of_others_and_one_that_is_gone_goes() -> None:
     theirs = {**LISTENER, "conditions": [raw("example.com/Other"), raw(status="False")]}
     before = {"conditions": [raw()], "listeners": [{**LISTENER, "name": "gone"}, theirs]}
     merged = merge_gateway(before, status(), NOW)
@@ -164,19 +164,19 @@ def test_a_listener_keeps_the_conditions_of_others_and_one_that_is_gone_goes():
     assert merged["listeners"] == [{**LISTENER, "conditions": [raw("example.com/Other"), raw(lastTransitionTime=NOW)]}]
 
 
-def test_only_addresses_that_ask_for_it_tell_where_they_are_routed():
+def test_only_addresses_that_ask_for_it_tell_where_they_are_routed() -> None:
     merged = merge_gateway({}, status(addresses=("10.96.0.9",), routability="Cluster", listener_sets=0), NOW)
     assert merged is not None
     assert merged["addresses"] == [{"type": "IPAddress", "value": "10.96.0.9", "routability": "Cluster"}]
 
 
-def test_a_listener_set_has_no_addresses():
+def test_a_listener_set_has_no_addresses() -> None:
     merged = merge_gateway({}, status(), NOW)
     assert merged is not None
     assert merged.keys() == {"conditions", "listeners"}
 
 
-def test_a_class_gets_its_features():
+def test_a_class_gets_its_features() -> None:
     merged = merge_class({}, ClassStatus((wanted(),), ("Gateway", "TCPRoute")), NOW)
     assert merged == {
         "conditions": [raw(lastTransitionTime=NOW)],

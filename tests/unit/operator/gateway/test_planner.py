@@ -134,7 +134,9 @@ def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10))
-def test_any_changes_lead_to_the_plan_for_what_there_is(changes: list[tuple[str, Any, Any]], batches: list[int]):
+def test_any_changes_lead_to_the_plan_for_what_there_is(
+    changes: list[tuple[str, Any, Any]], batches: list[int]
+) -> None:
     objects = world(
         [
             gateway(
