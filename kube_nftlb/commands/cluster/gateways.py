@@ -1,7 +1,7 @@
 """What is wrong with Gateways and routes of Gateway API, by their statuses. Pure: no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kube_nftlb import names
 from kube_nftlb.commands.cluster.findings import Finding, since
@@ -32,7 +32,7 @@ def of_object(raw: JsonObject) -> list[Finding]:
     return list(found.values())
 
 
-def _conditions(status: JsonObject) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _conditions(status: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Yield conditions with the part of the object that they are about."""
     for each in status.get("conditions") or ():
         yield "", each

@@ -4,6 +4,7 @@ from typing import Any
 
 from kube_nftlb import names
 from kube_nftlb.commands.cluster import gateways
+from kube_nftlb.commands.cluster.findings import Finding
 from tests.builders import raw_farm, raw_route_farm
 
 Json = dict[str, Any]
@@ -25,7 +26,7 @@ def obj(kind: str, name: str, status: Json, **spec: Any) -> Json:
     }
 
 
-def lines(found: list[gateways.Finding]) -> list[str]:
+def lines(found: list[Finding]) -> list[str]:
     return [f"{each.subject}: {each.reason}: {each.message}" for each in found]
 
 
