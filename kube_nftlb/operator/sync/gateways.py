@@ -8,6 +8,7 @@ import structlog
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
@@ -21,9 +22,11 @@ from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
+from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 
 _AT_ONCE = 64
 """How many changed objects of each kind are decided about before others have their turn."""
@@ -44,6 +47,7 @@ class Gateways:
         farms: RouteFarms,
         statuses: GatewayStatuses,
         on_change: Callable[[Affected], None],
+        permissions: Permissions = Permissions(),  # noqa: B008 - immutable
     ) -> None:
         """``on_change`` gets the Services with an external IP that a Gateway has got as an address, or has lost."""
         self._store = store
@@ -52,6 +56,7 @@ class Gateways:
         self._farms = farms
         self._statuses = statuses
         self._on_change = on_change
+        self._overrides = RouteOverrides(cache, permissions)
         self._planner = Planner(store.objects)
         self._versions = store.versions
         self._decided: set[ObjectKey] = set()
@@ -67,10 +72,10 @@ class Gateways:
         """Note that something in the store has changed."""
         self._wake.set()
 
-    def services_changed(self, services: Iterable[tuple[str, str]]) -> None:
-        """Look again at the routes that refer to Services."""
+    def services_changed(self, services: Iterable[ServiceKey]) -> None:
+        """Look again at the routes that refer to Services, which have changed, or their Pods."""
         for each in services:
-            self._store.note("services", tuple(each))
+            self._store.note("services", each)
         self._wake.set()
 
     def namespace_changed(self, name: str) -> None:
@@ -113,6 +118,7 @@ class Gateways:
                         break
                     while (changes := self._store.take(_AT_ONCE)) is not None:
                         self._hand_on(self._planner.update(changes))
+                        self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
                         await asyncio.sleep(0)
             except Exception:
                 # What was decided before stays.
@@ -135,7 +141,7 @@ class Gateways:
         changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
         if changed:
             plan = _newer(plan, self._planner.update(Changes(addresses=frozenset(changed))))
-        self._farms.want(plan.farms)
+        self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
 
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
