@@ -22,8 +22,8 @@ from kube_nftlb.kube.resources import (
     Resource,
 )
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
+from kube_nftlb.operator.gateway.changes import Changes
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, Options, RouteKey
-from kube_nftlb.operator.gateway.plan import Changes
 
 KINDS: Final = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES, REFERENCE_GRANTS)
 """The kinds that are watched."""

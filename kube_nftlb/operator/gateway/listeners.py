@@ -1,6 +1,6 @@
 """The listeners of a Gateway: its own, then those of its ListenerSets, from the oldest on; which of them are valid."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -18,7 +18,6 @@ _KINDS: Final[Mapping[str, RouteKindName]] = {protocol: kind for kind, protocol 
 LISTENERS_MAX: Final = 256
 """The number of listeners of a Gateway and its ListenerSets."""
 
-_SET_ADMITS_NONE: Final = AdmittedNamespaces()
 _RANGE_TEXT_MAX: Final = 11
 
 
@@ -83,33 +82,39 @@ class Sections:
     own: tuple[Section, ...]
     of_sets: Mapping[ObjectKey, tuple[Section, ...]]
     """Of the ListenerSets that it has, in the order of their precedence."""
-    refused_sets: Mapping[ObjectKey, Problem]
-    """The other ListenerSets, which it does not admit, or which are too many."""
+    surplus_sets: Mapping[ObjectKey, Problem]
+    """Those that are too many, and why."""
     strange_ranges: tuple[str, ...]
     """Annotations of the Gateway for listeners that it does not have."""
 
 
-def sections(
-    gateway: Gateway, sets: Iterable[tuple[ObjectKey, ListenerSet]], labels: Callable[[str], Mapping[str, str] | None]
-) -> Sections:
-    """Return the listeners of a Gateway; ``labels`` returns those of a namespace, None if it is unknown."""
+def admits_sets(gateway: Gateway, namespace: str, labels: Mapping[str, str] | None) -> bool:
+    """Return True if a Gateway admits ListenerSets of a namespace with these labels; None: they are unknown."""
+    allowed = gateway.spec.allowed_listeners
+    namespaces = (allowed.namespaces if allowed is not None else None) or AdmittedNamespaces()
+    return namespaces.admits(gateway.metadata.namespace, namespace, labels, "None")
+
+
+def selects_by_labels(found: Gateway | ListenerSet) -> bool:
+    """Return True if an object admits others by the labels of their namespaces."""
+    allowed = found.spec.allowed_listeners if isinstance(found, Gateway) else None
+    admitting = [each.allowed_routes.namespaces for each in found.spec.listeners if each.allowed_routes is not None]
+    admitting += [allowed.namespaces] if allowed is not None else []
+    return any(each is not None and each.selector is not None for each in admitting)
+
+
+def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Sections:
+    """Return the listeners of a Gateway and of the ListenerSets that it admits."""
     namespace = gateway.metadata.namespace
     own = _without_conflicts(_read(None, namespace, gateway.spec.listeners, gateway.metadata.annotations), ())
-    allowed = gateway.spec.allowed_listeners
-    admitting = (allowed.namespaces if allowed is not None else None) or _SET_ADMITS_NONE
     of_sets: dict[ObjectKey, tuple[Section, ...]] = {}
-    refused: dict[ObjectKey, Problem] = {}
+    surplus_sets: dict[ObjectKey, Problem] = {}
     count = len(own)
     # Of the Gateway's own ones that conflict none is served, but nobody else gets their ports meanwhile.
     taken = list(own)
-    for key, each in sorted(sets, key=lambda entry: (rank(entry[1].metadata), entry[0])):
-        if not admitting.admits(namespace, key.namespace, labels(key.namespace), "None"):
-            refused[key] = Problem(
-                "NotAllowed",
-                f"the Gateway does not admit ListenerSets of the namespace {key.namespace} (spec.allowedListeners)",
-            )
-        elif count >= LISTENERS_MAX:
-            refused[key] = _TOO_MANY
+    for key, each in sorted(sets.items(), key=lambda entry: (rank(entry[1].metadata), entry[0])):
+        if count >= LISTENERS_MAX:
+            surplus_sets[key] = _TOO_MANY
         else:
             read = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
             surplus = [replace(one, refused=_TOO_MANY) for one in read[LISTENERS_MAX - count :]]
@@ -121,7 +126,7 @@ def sections(
     prefix = names.ANNOTATION_PORT_RANGE
     strange = [each for each in gateway.metadata.annotations if each.startswith(prefix)]
     unknown = tuple(sorted(each for each in strange if each.removeprefix(prefix) not in names_there))
-    return Sections(own, of_sets, refused, unknown)
+    return Sections(own, of_sets, surplus_sets, unknown)
 
 
 def _read(

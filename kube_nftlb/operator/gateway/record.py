@@ -1,7 +1,7 @@
 """What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
@@ -26,17 +26,17 @@ from kube_nftlb.prose import some_of
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A Gateway with what the decision depends on, beside its routes."""
+    """A Gateway with what the decision depends on, beside its routes and address."""
 
     key: ObjectKey
     gateway: Gateway
     sets: Mapping[ObjectKey, ListenerSet]
+    """Those that it admits."""
     sections: Sections
     refused: Problem | None
     """Why it is not accepted whatever it asks for: because of its class, or of others in its namespace."""
     surplus: bool
     """It is one too many in its namespace, and gets nothing."""
-    address: AddressState | None
     states: Mapping[ObjectKey, FarmState]
     options: Options
 
@@ -49,44 +49,56 @@ class _OfListener:
     farms: dict[ObjectKey, WantedFarm]
 
 
-@dataclass(slots=True)
 class GatewayRecord:
-    """A Gateway of ours. It is decided about in full, or again after some of its routes changed."""
+    """A Gateway of ours, and what is decided about it."""
 
-    subject: Subject
-    routes: AttachedRoutes = field(default_factory=AttachedRoutes)
-    request: AddressRequest | None = None
-    status: GatewayStatus = field(default_factory=lambda: GatewayStatus((), ()))
-    sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
-    """The statuses of its ListenerSets."""
-    refused_sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
-    """Those of others that refer to it."""
-    farms: dict[ObjectKey, WantedFarm] = field(default_factory=dict)
-    parents: dict[RouteKey, dict[int, ParentStatus]] = field(default_factory=dict)
-    """The statuses of its routes, by the position of the parentRef."""
-    _accepted: bool = False
-    _usable: Mapping[ListenerKey, Section] = field(default_factory=dict)
-    _of_listener: dict[ListenerKey, _OfListener] = field(default_factory=dict)
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.routes = AttachedRoutes()
+        self.request: AddressRequest | None = None
+        self.status = GatewayStatus((), ())
+        self.sets: dict[ObjectKey, GatewayStatus] = {}
+        """The statuses of its ListenerSets."""
+        self.refused_sets: dict[ObjectKey, GatewayStatus] = {}
+        """Those of ListenerSets that refer to it, but are not admitted, or too many."""
+        self.farms: dict[ObjectKey, WantedFarm] = {}
+        self.parents: dict[RouteKey, dict[int, ParentStatus]] = {}
+        """The statuses of its routes, by the position of the parentRef."""
+        self._accepted = False
+        self._usable: Mapping[ListenerKey, Section] = {}
+        self._of_listener: dict[ListenerKey, _OfListener] = {}
+
+    def put_subject(self, subject: Subject) -> dict[ObjectKey, GatewayStatus]:
+        """Replace what the decision depends on. Return the statuses of ListenerSets that are too many."""
+        self.subject = subject
+        for key in subject.sections.of_sets:
+            self.refused_sets.pop(key, None)
+        return {
+            key: refused_set(problem, subject.sets[key].metadata.generation)
+            for key, problem in subject.sections.surplus_sets.items()
+        }
 
     def put_route(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
         """Add, replace or (None) remove a route. Return those that are to be passed to ``decide``."""
         return self.routes.put(key, candidate)
 
-    def decide(self, subject: Subject, changed: Iterable[RouteKey]) -> set[RouteKey]:
+    def put_sets(self, keys: Iterable[ObjectKey], refused: Mapping[ObjectKey, GatewayStatus | None]) -> None:
+        """Replace what is said of these ListenerSets if they are refused; None for one that it has no more."""
+        for key in keys:
+            self.refused_sets.pop(key, None)
+        self.refused_sets.update((key, status) for key, status in refused.items() if status is not None)
+
+    def decide(self, address: AddressState | None, changed: Iterable[RouteKey]) -> set[RouteKey]:
         """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
-        gateway, found = subject.gateway, subject.sections
+        subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
         wanted = asked(gateway)
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
-        address = AddressState((), "AddressNotAssigned", wanted.unclear) if wanted.unclear else subject.address
+        if wanted.unclear:
+            address = AddressState((), "AddressNotAssigned", wanted.unclear)
         inside = wanted.request is not None and wanted.request.cluster
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (refused is None, usable) != (self._accepted, self._usable)
-        if not self.refused_sets or self.subject.sections is not found:
-            self.refused_sets = {
-                key: refused_set(problem, subject.sets[key].metadata.generation)
-                for key, problem in found.refused_sets.items()
-            }
-        self.subject, self._accepted, self._usable = subject, refused is None, usable
+        self._accepted, self._usable = refused is None, usable
         self._build_farms(subject, address.addresses if refused is None and address is not None else (), inside=inside)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:

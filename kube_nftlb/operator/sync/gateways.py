@@ -18,8 +18,9 @@ from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
+from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
-from kube_nftlb.operator.gateway.plan import Changes, Planner, everything
+from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
 from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem

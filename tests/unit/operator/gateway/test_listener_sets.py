@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.operator.gateway import listeners as limits
+from kube_nftlb.operator.gateway import plan
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.wanted import GatewayPlan
 from tests.unit.operator.gateway.objects import (
@@ -208,6 +209,21 @@ def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.Mo
     assert of_set(found, "youngest") == {"Accepted": many, "Programmed": many}
     assert entries(found, "youngest") == {}
     assert entries(found, "young") == {"b": GOOD, "c": {**GOOD, "Accepted": many, "Programmed": ("False", "Invalid")}}
+
+
+def test_a_namespace_has_so_many_listener_sets_at_a_gateway_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SETS_MAX", 1)
+    sets = [
+        listener_set("young", listener("a", 90)),
+        listener_set("old", listener("a", 91), age=9),
+        listener_set("other", listener("a", 92), namespace="tenant"),
+    ]
+    many = ("False", "TooManyListeners")
+    for allowed in (ALL, {}):
+        found = decided([gateway(**allowed)], sets=sets)
+        assert of_set(found, "young") == {"Accepted": many, "Programmed": many}
+        assert "TooManyListeners" not in {reason for _, reason in of_set(found, "old").values()}
+        assert "TooManyListeners" not in {reason for _, reason in of_set(found, "other", "tenant").values()}
 
 
 def test_a_conflict_does_not_tell_whose_port_it_is() -> None:
