@@ -116,7 +116,13 @@ class Parts:
             budget = self.reconciler.statuses.budget
             self._gateway_statuses = GatewayStatuses(kube, self._store, self._events, budget, clock)
             self._gateways = Gateways(
-                self._store, self.cache, book, self.reconciler.routes, self._gateway_statuses, self.mark
+                self._store,
+                self.cache,
+                book,
+                self.reconciler.routes,
+                self._gateway_statuses,
+                self.mark,
+                _permissions(settings),
             )
             self.reconciler.statuses.observers.append(self._gateways)
             self._gateway_informer = GatewayInformer(
@@ -199,7 +205,7 @@ class Parts:
         self.mark(self.cache.everything())
         if self._gateways is None:
             # Those of routes that were served before go.
-            self.reconciler.routes.settle()
+            self.reconciler.routes.replace({})
         self._pods.start_reporting()
 
     def mark(self, affected: Affected) -> None:
@@ -246,12 +252,16 @@ def _profile(settings: OperatorSettings) -> Profile:
         settings.default_mode,
         settings.default_engine,
         settings.external_ip_ranges if settings.external_ips else None,
-        Permissions(
-            settings.source_address_ranges,
-            settings.annotation_marks,
-            settings.annotation_queues,
-            settings.annotation_helpers,
-            settings.annotation_engines,
-        ),
+        _permissions(settings),
         settings.limits.service_ports,
+    )
+
+
+def _permissions(settings: OperatorSettings) -> Permissions:
+    return Permissions(
+        settings.source_address_ranges,
+        settings.annotation_marks,
+        settings.annotation_queues,
+        settings.annotation_helpers,
+        settings.annotation_engines,
     )

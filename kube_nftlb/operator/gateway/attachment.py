@@ -1,6 +1,6 @@
 """To which listeners of a Gateway a route is attached, by its parentRefs, and by what the listeners admit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
@@ -39,11 +39,17 @@ def parents(route: Route) -> Iterator[tuple[int, ParentKey]]:
 
 
 def attach(
-    gateway: ObjectKey, found: Sections, key: RouteKey, route: Route, labels: Mapping[str, str] | None
+    gateway: ObjectKey,
+    sets: Set[ObjectKey],
+    found: Sections,
+    key: RouteKey,
+    route: Route,
+    labels: Mapping[str, str] | None,
 ) -> tuple[Attachment, ...]:
     """Return what becomes of those parentRefs of a route that are of a Gateway.
 
-    ``labels`` are those of the route's namespace, None if it is unknown.
+    ``sets`` are the ListenerSets that refer to it, admitted or not. ``labels`` are those of the route's namespace, None
+    if it is unknown.
     """
     results: list[Attachment] = []
     for index, parent in parents(route):
@@ -52,8 +58,8 @@ def attach(
             results.append(_attach(index, reference, found.own, key, labels))
         elif parent.kind == "ListenerSet" and parent.key in found.of_sets:
             results.append(_attach(index, reference, found.of_sets[parent.key], key, labels))
-        elif parent.kind == "ListenerSet" and parent.key in found.not_admitted:
-            message = "the Gateway does not admit this ListenerSet (spec.allowedListeners)"
+        elif parent.kind == "ListenerSet" and parent.key in sets:
+            message = "its Gateway does not accept the ListenerSet; see the conditions of that"
             results.append(Attachment(index, (), Problem("NoMatchingParent", message)))
     return tuple(results)
 

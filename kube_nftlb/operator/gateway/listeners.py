@@ -1,6 +1,6 @@
 """The listeners of a Gateway: its own, then those of its ListenerSets, from the oldest on; which of them are valid."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -11,13 +11,13 @@ from kube_nftlb.api.gateway.route import PROTOCOLS, RouteKindName
 from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.operator.gateway.objects import ObjectKey, rank
+from kube_nftlb.reasons import GatewayReason
 
 _KINDS: Final[Mapping[str, RouteKindName]] = {protocol: kind for kind, protocol in PROTOCOLS.items()}
 
 LISTENERS_MAX: Final = 256
 """The number of listeners of a Gateway and its ListenerSets."""
 
-_SET_ADMITS_NONE: Final = AdmittedNamespaces()
 _RANGE_TEXT_MAX: Final = 11
 
 
@@ -30,10 +30,15 @@ class ListenerKey(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a listener is not valid."""
+    """Why something is not as its object asks, or that it is."""
 
-    reason: str
+    reason: GatewayReason
     message: str
+
+
+_TOO_MANY: Final = Problem(
+    "TooManyListeners", f"the Gateway and older ListenerSets have as many listeners as they may, {LISTENERS_MAX}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,47 +81,52 @@ class Sections:
 
     own: tuple[Section, ...]
     of_sets: Mapping[ObjectKey, tuple[Section, ...]]
-    """Of the ListenerSets that it admits, in the order of their precedence."""
-    not_admitted: frozenset[ObjectKey]
-    """The other ListenerSets."""
+    """Of the ListenerSets that it has, in the order of their precedence."""
+    surplus_sets: Mapping[ObjectKey, Problem]
+    """Those that are too many, and why."""
     strange_ranges: tuple[str, ...]
     """Annotations of the Gateway for listeners that it does not have."""
 
 
-def sections(
-    gateway: Gateway, sets: Iterable[tuple[ObjectKey, ListenerSet]], labels: Callable[[str], Mapping[str, str] | None]
-) -> Sections:
-    """Return the listeners of a Gateway; ``labels`` returns those of a namespace, None if it is unknown."""
+def admits_sets(gateway: Gateway, namespace: str, labels: Mapping[str, str] | None) -> bool:
+    """Return True if a Gateway admits ListenerSets of a namespace with these labels; None: they are unknown."""
+    allowed = gateway.spec.allowed_listeners
+    namespaces = (allowed.namespaces if allowed is not None else None) or AdmittedNamespaces()
+    return namespaces.admits(gateway.metadata.namespace, namespace, labels, "None")
+
+
+def selects_by_labels(found: Gateway | ListenerSet) -> bool:
+    """Return True if an object admits others by the labels of their namespaces."""
+    allowed = found.spec.allowed_listeners if isinstance(found, Gateway) else None
+    admitting = [each.allowed_routes.namespaces for each in found.spec.listeners if each.allowed_routes is not None]
+    admitting += [allowed.namespaces] if allowed is not None else []
+    return any(each is not None and each.selector is not None for each in admitting)
+
+
+def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Sections:
+    """Return the listeners of a Gateway and of the ListenerSets that it admits."""
     namespace = gateway.metadata.namespace
     own = _without_conflicts(_read(None, namespace, gateway.spec.listeners, gateway.metadata.annotations), ())
-    allowed = gateway.spec.allowed_listeners
-    admitting = (allowed.namespaces if allowed is not None else None) or _SET_ADMITS_NONE
     of_sets: dict[ObjectKey, tuple[Section, ...]] = {}
-    not_admitted: set[ObjectKey] = set()
+    surplus_sets: dict[ObjectKey, Problem] = {}
     count = len(own)
     # Of the Gateway's own ones that conflict none is served, but nobody else gets their ports meanwhile.
     taken = list(own)
-    for key, each in sorted(sets, key=lambda entry: (rank(entry[1].metadata), entry[0])):
-        if not admitting.admits(namespace, key.namespace, labels(key.namespace), "None"):
-            not_admitted.add(key)
-            continue
-        read = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
-        found = _without_conflicts([_fitting(count + at, section) for at, section in enumerate(read)], taken)
-        count += len(found)
-        taken.extend(section for section in found if section.refused is None and section.conflict is None)
-        of_sets[key] = found
+    for key, each in sorted(sets.items(), key=lambda entry: (rank(entry[1].metadata), entry[0])):
+        if count >= LISTENERS_MAX:
+            surplus_sets[key] = _TOO_MANY
+        else:
+            read = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
+            surplus = [replace(one, refused=_TOO_MANY) for one in read[LISTENERS_MAX - count :]]
+            found = _without_conflicts([*read[: LISTENERS_MAX - count], *surplus], taken)
+            count += len(found)
+            taken.extend(section for section in found if section.refused is None and section.conflict is None)
+            of_sets[key] = found
     names_there = {section.key.name for section in own}
     prefix = names.ANNOTATION_PORT_RANGE
     strange = [each for each in gateway.metadata.annotations if each.startswith(prefix)]
     unknown = tuple(sorted(each for each in strange if each.removeprefix(prefix) not in names_there))
-    return Sections(own, of_sets, frozenset(not_admitted), unknown)
-
-
-def _fitting(at: int, section: Section) -> Section:
-    if at < LISTENERS_MAX:
-        return section
-    message = f"the Gateway and its ListenerSets have more than {LISTENERS_MAX} listeners"
-    return replace(section, refused=Problem("TooManyListeners", message))
+    return Sections(own, of_sets, surplus_sets, unknown)
 
 
 def _read(
@@ -202,5 +212,5 @@ def _overlap(one: Section, other: Section) -> bool:
 
 
 def _conflict(section: Section, message: str) -> Problem:
-    reason = "ProtocolConflict" if section.key.listener_set is None else "ListenerConflict"
+    reason: GatewayReason = "ProtocolConflict" if section.key.listener_set is None else "ListenerConflict"
     return Problem(reason, f"{section.protocol} port {section.ports} is {message}")

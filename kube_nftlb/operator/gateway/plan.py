@@ -1,20 +1,22 @@
 """Decide about all Gateways, and again about those that a change affects."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final
 
-from kube_nftlb.api.gateway import GROUP
-from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
-from kube_nftlb.api.gateway.route import ReferenceGrant, Route
-from kube_nftlb.multimap import Multimap
+from kube_nftlb.api.budgets import Budget
+from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass
+from kube_nftlb.api.gateway.route import ReferenceGrant
 from kube_nftlb.operator.gateway import classes
 from kube_nftlb.operator.gateway.attached import Candidate
-from kube_nftlb.operator.gateway.attachment import ParentKey, attach, parents
-from kube_nftlb.operator.gateway.backends import Backends, resolve, services_of
-from kube_nftlb.operator.gateway.listeners import Problem, sections
-from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey
+from kube_nftlb.operator.gateway.attachment import attach
+from kube_nftlb.operator.gateway.backends import Backends, resolve
+from kube_nftlb.operator.gateway.changes import Affected, Changes, everything
+from kube_nftlb.operator.gateway.index import References
+from kube_nftlb.operator.gateway.listeners import Problem, admits_sets, sections, selects_by_labels
+from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
+from kube_nftlb.operator.gateway.status import refused_set
 from kube_nftlb.operator.gateway.wanted import (
     AddressRequest,
     ClassStatus,
@@ -24,23 +26,11 @@ from kube_nftlb.operator.gateway.wanted import (
     WantedFarm,
 )
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+GATEWAYS_MAX: Final = 1024
+"""The number of Gateways of a namespace; older ones come first."""
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What of ``GatewayObjects`` was added, replaced or removed."""
-
-    classes: Set[str] = frozenset()
-    gateways: Set[ObjectKey] = frozenset()
-    listener_sets: Set[ObjectKey] = frozenset()
-    routes: Set[RouteKey] = frozenset()
-    grants: Set[ObjectKey] = frozenset()
-    namespaces: Set[str] = frozenset()
-    services: Set[tuple[str, str]] = frozenset()
-    addresses: Set[ObjectKey] = frozenset()
-    farms: Set[ObjectKey] = frozenset()
+SETS_MAX: Final = 64
+"""The number of ListenerSets of a namespace that a Gateway looks at; older ones come first."""
 
 
 def plan(objects: GatewayObjects) -> GatewayPlan:
@@ -50,51 +40,19 @@ def plan(objects: GatewayObjects) -> GatewayPlan:
     return planner.current()
 
 
-def everything(objects: GatewayObjects) -> Changes:
-    """Return the changes that lead from nothing to these objects."""
-    return Changes(
-        classes=frozenset(objects.classes),
-        gateways=frozenset(objects.gateways),
-        listener_sets=frozenset(objects.listener_sets),
-        routes=frozenset(objects.routes),
-        grants=frozenset(objects.grants),
-    )
-
-
-class _Affected:
-    """What a change makes out of date."""
-
-    def __init__(self) -> None:
-        self.gateways: set[ObjectKey] = set()
-        self.by_labels: set[ObjectKey] = set()
-        """Those of them whose routes may be admitted otherwise, by their namespaces' labels."""
-        self.routes: dict[ObjectKey, set[RouteKey]] = {}
-        """The routes of these Gateways that are to be judged again."""
-        self.statuses: set[RouteKey] = set()
-        """Routes whose status is to be told again."""
-
-
 class Planner:
     """Keeps what was decided, and decides again about the Gateways and routes that a change affects, and no others."""
 
     def __init__(self, objects: GatewayObjects) -> None:
         self._objects = objects
+        self._references = References()
         self._grants: dict[str, dict[str, ReferenceGrant]] = {}
-        self._parents: dict[RouteKey, frozenset[ParentKey]] = {}
-        self._routes_of: Multimap[ParentKey, RouteKey] = Multimap()
-        self._services: dict[RouteKey, frozenset[ObjectKey]] = {}
-        self._routes_to: Multimap[ObjectKey, RouteKey] = Multimap()
-        """Routes by the Services that they refer to."""
-        self._routes_into: Multimap[str, RouteKey] = Multimap()
-        """Routes of other namespaces that refer to Services of a namespace."""
         self._backends: dict[RouteKey, Backends] = {}
-        self._gateway_of: dict[ObjectKey, ObjectKey] = {}
-        """Gateways of ListenerSets."""
-        self._sets_of: Multimap[ObjectKey, ObjectKey] = Multimap()
-        self._class_of: dict[ObjectKey, str] = {}
-        self._of_class: Multimap[str, ObjectKey] = Multimap()
         self._by_labels: set[ObjectKey] = set()
         """Gateways that select namespaces by labels, or have a ListenerSet that does."""
+        self._budget: Budget[ObjectKey] = Budget(GATEWAYS_MAX)
+        self._set_budgets: dict[ObjectKey, Budget[ObjectKey]] = {}
+        """By Gateway."""
         self._records: dict[ObjectKey, GatewayRecord] = {}
         self._farms: dict[ObjectKey, ObjectKey] = {}
         """Gateways of farms."""
@@ -105,7 +63,7 @@ class Planner:
         for name in self._objects.classes:
             result.classes[name] = self._class_status(name)
         for key, record in self._records.items():
-            result.add(key, record)
+            result.add(key, record, record.refused_sets)
             result.farms.update(record.farms)
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
@@ -116,13 +74,13 @@ class Planner:
 
         Of farms, it returns those that differ from what was decided before, and those of the changes.
         """
-        affected = _Affected()
-        self._index_gateways(changes, affected)
-        self._index_routes(changes, affected)
+        affected = Affected()
+        self._follow_gateways(changes, affected)
+        self._follow_routes(changes, affected)
         result = _Result()
         for name in changes.classes:
             result.classes[name] = self._class_status(name)
-        for key in affected.gateways | affected.routes.keys():
+        for key in affected.gateways:
             self._decide(key, affected, result)
         for key in changes.listener_sets:
             result.listener_sets.setdefault(key, None)
@@ -133,106 +91,118 @@ class Planner:
             result.routes[route] = self._parent_statuses(route)
         return result.plan()
 
-    def _index_gateways(self, changes: Changes, affected: _Affected) -> None:
-        objects = self._objects
-        affected.gateways |= changes.gateways | changes.addresses
+    def _follow_gateways(self, changes: Changes, affected: Affected) -> None:
+        objects, references = self._objects, self._references
+        affected.gateways |= changes.addresses
         affected.gateways.update(gateway for farm in changes.farms if (gateway := self._farms.get(farm)) is not None)
+        affected.add_subjects(changes.gateways)
         for name in changes.classes:
-            affected.gateways |= self._of_class.get(name)
+            affected.add_subjects(references.of_class(name))
         for key in changes.gateways:
-            found = objects.gateways.get(key)
-            _reindex(self._class_of, self._of_class, key, found.spec.gateway_class_name if found else None)
+            references.put_gateway(key, objects.gateways.get(key))
         for key in changes.listener_sets:
-            listener_set = objects.listener_sets.get(key)
-            routes = self._routes_of.get(ParentKey("ListenerSet", key))
-            parent = _parent_gateway(listener_set) if listener_set is not None else None
-            for gateway in {self._gateway_of.get(key), parent} - {None}:
-                affected.gateways.add(gateway)
-                affected.routes.setdefault(gateway, set()).update(routes)
-            _reindex(self._gateway_of, self._sets_of, key, parent)
-            affected.statuses |= routes
+            self._follow_set(key, affected)
         if changes.namespaces:
-            affected.gateways |= self._by_labels
+            affected.add_subjects(self._by_labels)
             affected.by_labels = self._by_labels.copy()
+        for key in tuple(affected.subjects):
+            affected.add_subjects(self._rank(key))
 
-    def _index_routes(self, changes: Changes, affected: _Affected) -> None:
-        objects = self._objects
+    def _follow_set(self, key: ObjectKey, affected: Affected) -> None:
+        """Have its Gateways look at a ListenerSet, and at those that are too many since, or no more."""
+        listener_set = self._objects.listener_sets.get(key)
+        before = self._references.gateway_of(key)
+        self._references.put_set(key, listener_set)
+        gateway = self._references.gateway_of(key)
+        if before is not None and before != gateway:
+            affected.add_sets({key, *self._set_budgets[before].remove(key)}, before)
+            if not self._references.sets_of(before):
+                del self._set_budgets[before]
+        if gateway is not None and listener_set is not None:
+            budget = self._set_budgets.setdefault(gateway, Budget(SETS_MAX))
+            affected.add_sets({key, *budget.put(key, (False, rank(listener_set.metadata)))}, gateway)
+
+    def _rank(self, key: ObjectKey) -> set[ObjectKey]:
+        """Rank a Gateway among those of its namespace. Return those that are too many since, or no more."""
+        gateway = self._objects.gateways.get(key)
+        if gateway is None or self._class_of_ours(gateway) is None:
+            return self._budget.remove(key)
+        return self._budget.put(key, (False, rank(gateway.metadata)))
+
+    def _follow_routes(self, changes: Changes, affected: Affected) -> None:
+        objects, references = self._objects, self._references
         outdated = set(changes.routes)
         for namespace, name in changes.grants:
-            grant = objects.grants.get(ObjectKey(namespace, name))
-            of_namespace = self._grants.setdefault(namespace, {})
-            if grant is not None:
-                of_namespace[name] = grant
-            else:
-                of_namespace.pop(name, None)
-            outdated |= self._routes_into.get(namespace)
+            self._put_grant(namespace, name, objects.grants.get(ObjectKey(namespace, name)))
+            outdated |= references.routes_into(namespace)
         for service in changes.services:
-            outdated |= self._routes_to.get(ObjectKey(*service))
+            outdated |= references.routes_to(ObjectKey(*service))
         for key in changes.routes:
-            for gateway in self._gateways(key):
-                affected.routes.setdefault(gateway, set()).add(key)
-            self._index_route(key, objects.routes.get(key))
+            affected.add_route(key, references.gateways(key))
+            references.put_route(key, objects.routes.get(key))
         for key in outdated:
-            if (route := objects.routes.get(key)) is not None:
-                backends = resolve(key, route, objects.services, self._grants)
-                if key not in changes.routes and backends == self._backends.get(key):
-                    continue
-                self._backends[key] = backends
-            else:
-                self._backends.pop(key, None)
-            affected.statuses.add(key)
-            for gateway in self._gateways(key):
-                affected.routes.setdefault(gateway, set()).add(key)
+            if self._resolve(key) or key in changes.routes:
+                affected.statuses.add(key)
+                affected.add_route(key, references.gateways(key))
+        for gateway, sets in affected.sets.items():
+            for each in sets:
+                for key in references.routes_of_set(each):
+                    affected.statuses.add(key)
+                    affected.add_route(key, [gateway])
 
-    def _index_route(self, key: RouteKey, route: Route | None) -> None:
-        for parent in self._parents.pop(key, ()):
-            self._routes_of.discard(parent, key)
-        for service in self._services.pop(key, ()):
-            self._routes_to.discard(service, key)
-            self._routes_into.discard(service.namespace, key)
-        if route is None:
-            return
-        self._parents[key] = frozenset(parent for _, parent in parents(route))
-        self._services[key] = frozenset(services_of(route))
-        for parent in self._parents[key]:
-            self._routes_of.add(parent, key)
-        for service in self._services[key]:
-            self._routes_to.add(service, key)
-            if service.namespace != key.namespace:
-                self._routes_into.add(service.namespace, key)
+    def _put_grant(self, namespace: str, name: str, grant: ReferenceGrant | None) -> None:
+        of_namespace = self._grants.setdefault(namespace, {})
+        if grant is not None:
+            of_namespace[name] = grant
+        else:
+            of_namespace.pop(name, None)
 
-    def _gateways(self, route: RouteKey) -> set[ObjectKey]:
-        """Return the Gateways that a route refers to, itself or by a ListenerSet."""
-        found = (
-            parent.key if parent.kind == "Gateway" else self._gateway_of.get(parent.key)
-            for parent in self._parents.get(route, ())
-        )
-        return {gateway for gateway in found if gateway is not None}
+    def _resolve(self, key: RouteKey) -> bool:
+        """Resolve the backends of a route anew. Return True if they have changed."""
+        before = self._backends.pop(key, None)
+        if (route := self._objects.routes.get(key)) is None:
+            return True
+        self._backends[key] = resolve(key, route, self._objects.services, self._grants)
+        return self._backends[key] != before
 
-    def _decide(self, key: ObjectKey, affected: _Affected, result: "_Result") -> None:
+    def _decide(self, key: ObjectKey, affected: Affected, result: "_Result") -> None:
         before = self._records.get(key)
         farms = before.farms if before is not None else {}
-        if (subject := self._subject(key)) is None:
+        sets = affected.sets.get(key, set())
+        gateway = self._objects.gateways.get(key)
+        of_class = self._class_of_ours(gateway) if gateway is not None else None
+        if gateway is None or of_class is None:
             result.gateways.setdefault(key, None)
             if before is not None:
                 affected.statuses |= before.parents.keys()
                 result.forget(key, before)
                 self._replace_farms(key, farms, {}, result)
+                self._by_labels.discard(key)
                 del self._records[key]
             return
-        record = before or GatewayRecord(subject.sections)
-        self._records[key] = record
+        whole = before is None or key in affected.subjects
+        if whole:
+            sets = {*sets, *self._references.sets_of(key)}
+        admitted = {each for each in sets if self._admits(key, gateway, each)}
         routes = affected.routes.get(key, set())
-        if record.sections != subject.sections or before is None or key in affected.by_labels:
-            routes = {*routes, *record.routes, *self._routes(key)}
+        refused = {each: self._refused_set(key, each) for each in sets - admitted}
+        if before is None or whole or admitted or not before.subject.sets.keys().isdisjoint(sets):
+            others = before.subject.sets.keys() - sets if before is not None else ()
+            subject = self._subject(key, gateway, of_class, {*admitted, *others})
+            record = before or GatewayRecord(subject)
+            if before is None or record.subject.sections != subject.sections or key in affected.by_labels:
+                routes = {*routes, *record.routes, *self._references.routes(key)}
+            refused |= record.put_subject(subject)
+        else:
+            record = before
+        record.put_sets(sets, refused)
+        self._records[key] = record
         changed: set[RouteKey] = set()
         for route in routes:
-            changed |= record.put_route(route, self._candidate(subject, route))
-        for each in record.sets.keys() - subject.sets.keys():
-            result.listener_sets.setdefault(each, None)
-        affected.statuses |= record.decide(subject, changed)
+            changed |= record.put_route(route, self._candidate(record.subject, route))
+        affected.statuses |= record.decide(self._objects.addresses.get(key), changed)
         self._replace_farms(key, farms, record.farms, result)
-        result.add(key, record)
+        result.add(key, record, refused)
 
     def _replace_farms(
         self,
@@ -249,47 +219,69 @@ class Planner:
                 self._farms[farm] = key
                 result.farms[farm] = wanted
 
-    def _subject(self, key: ObjectKey) -> Subject | None:
-        """Return a Gateway with what the decision depends on, beside its routes; None if it is not ours."""
-        objects = self._objects
-        self._by_labels.discard(key)
-        gateway = objects.gateways.get(key)
-        found = objects.classes.get(gateway.spec.gateway_class_name) if gateway is not None else None
-        if gateway is None or found is None or not classes.is_ours(found):
+    def _admits(self, key: ObjectKey, gateway: Gateway, listener_set: ObjectKey) -> bool:
+        """Return True if a ListenerSet refers to a Gateway that admits it."""
+        if self._references.gateway_of(listener_set) != key or self._set_budgets[key].refuses(listener_set):
+            return False
+        return admits_sets(gateway, listener_set.namespace, self._objects.namespaces.get(listener_set.namespace))
+
+    def _refused_set(self, gateway: ObjectKey, key: ObjectKey) -> GatewayStatus | None:
+        """Return the status of a ListenerSet that its Gateway does not admit; None if it refers to that no more."""
+        listener_set = self._objects.listener_sets.get(key)
+        if listener_set is None or self._references.gateway_of(key) != gateway:
             return None
-        sets = {each: objects.listener_sets[each] for each in self._sets_of.get(key)}
-        if _selects(gateway) or any(map(_selects, sets.values())):
-            self._by_labels.add(key)
-        refused = classes.refused(found)
+        of_namespace = f"ListenerSets of the namespace {key.namespace}"
+        problem = Problem("NotAllowed", f"the Gateway does not admit {of_namespace} (spec.allowedListeners)")
+        if self._set_budgets[gateway].refuses(key):
+            message = f"{SETS_MAX} older {of_namespace} refer to the Gateway, and it looks at no more"
+            problem = Problem("TooManyListeners", message)
+        return refused_set(problem, listener_set.metadata.generation)
+
+    def _subject(
+        self, key: ObjectKey, gateway: Gateway, of_class: GatewayClass, admitted: Iterable[ObjectKey]
+    ) -> Subject:
+        """Return a Gateway with what the decision depends on, beside its routes and address."""
+        objects = self._objects
+        sets = {each: objects.listener_sets[each] for each in admitted}
+        by_labels = selects_by_labels(gateway) or any(map(selects_by_labels, sets.values()))
+        (self._by_labels.add if by_labels else self._by_labels.discard)(key)
         return Subject(
             key,
             gateway,
             sets,
-            sections(gateway, sets.items(), objects.namespaces.get),
-            Problem(refused.reason, f"the GatewayClass is not accepted: {refused.message}") if refused else None,
-            objects.addresses.get(key),
+            sections(gateway, sets),
+            self._refused(key, of_class),
+            self._budget.refuses(key),
             objects.farms,
             objects.options,
         )
 
-    def _routes(self, gateway: ObjectKey) -> Iterator[RouteKey]:
-        """Yield the routes that refer to a Gateway, or to one of its ListenerSets."""
-        yield from self._routes_of.get(ParentKey("Gateway", gateway))
-        for each in self._sets_of.get(gateway):
-            yield from self._routes_of.get(ParentKey("ListenerSet", each))
+    def _refused(self, key: ObjectKey, of_class: GatewayClass) -> Problem | None:
+        if (refused := classes.refused(of_class)) is not None:
+            return Problem(refused.reason, f"the GatewayClass is not accepted: {refused.message}")
+        if self._budget.refuses(key):
+            message = f"the namespace has {GATEWAYS_MAX} older Gateways, and may not have more"
+            return Problem("TooManyGateways", message)
+        return None
+
+    def _class_of_ours(self, gateway: Gateway) -> GatewayClass | None:
+        """Return the class of a Gateway if it is ours."""
+        found = self._objects.classes.get(gateway.spec.gateway_class_name)
+        return found if found is not None and classes.is_ours(found) else None
 
     def _candidate(self, subject: Subject, key: RouteKey) -> Candidate | None:
         """Return a route as a Gateway sees it; None if it refers to it no more."""
         route = self._objects.routes.get(key)
-        if route is None or subject.key not in self._gateways(key):
+        if route is None or subject.key not in self._references.gateways(key):
             return None
         labels = self._objects.namespaces.get(key.namespace)
-        return Candidate(route, attach(subject.key, subject.sections, key, route, labels), self._backends[key])
+        sets = self._references.sets_of(subject.key)
+        return Candidate(route, attach(subject.key, sets, subject.sections, key, route, labels), self._backends[key])
 
     def _parent_statuses(self, route: RouteKey) -> tuple[ParentStatus, ...]:
         found = {
             index: status
-            for gateway in self._gateways(route)
+            for gateway in self._references.gateways(route)
             if (record := self._records.get(gateway)) is not None
             for index, status in record.parents.get(route, {}).items()
         }
@@ -302,29 +294,6 @@ class Planner:
         return classes.class_status(found, self._objects.versions)
 
 
-def _reindex(index: dict[ObjectKey, _V], reverse: "Multimap[_V, ObjectKey]", key: ObjectKey, value: _V | None) -> None:
-    """Replace the value of a key, None for no value, in an index and its reverse."""
-    if (before := index.pop(key, None)) is not None:
-        reverse.discard(before, key)
-    if value is not None:
-        index[key] = value
-        reverse.add(value, key)
-
-
-def _parent_gateway(listener_set: ListenerSet) -> ObjectKey | None:
-    parent = listener_set.spec.parent_ref
-    if (parent.group or GROUP, parent.kind or "Gateway") != (GROUP, "Gateway"):
-        return None
-    return ObjectKey(parent.namespace or listener_set.metadata.namespace, parent.name)
-
-
-def _selects(found: Gateway | ListenerSet) -> bool:
-    allowed = found.spec.allowed_listeners if isinstance(found, Gateway) else None
-    namespaces = [each.allowed_routes.namespaces for each in found.spec.listeners if each.allowed_routes is not None]
-    namespaces += [allowed.namespaces] if allowed is not None else []
-    return any(each is not None and each.selector is not None for each in namespaces)
-
-
 @dataclass(slots=True)
 class _Result:
     farms: dict[ObjectKey, WantedFarm | None] = field(default_factory=dict)
@@ -335,16 +304,17 @@ class _Result:
     routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
 
     def forget(self, key: ObjectKey, record: GatewayRecord) -> None:
-        """Say that nothing is wanted any more of what was decided, unless something says otherwise."""
+        """Say that nothing is wanted of a Gateway any more, nor of its ListenerSets unless they have another one."""
         self.requests[key] = None
-        for each in record.sets:
+        for each in (*record.sets, *record.refused_sets):
             self.listener_sets.setdefault(each, None)
 
-    def add(self, key: ObjectKey, record: GatewayRecord) -> None:
-        """Say what is decided about a Gateway, but for its farms and routes."""
+    def add(self, key: ObjectKey, record: GatewayRecord, sets: Mapping[ObjectKey, GatewayStatus | None]) -> None:
+        """Say what is decided about a Gateway and its ListenerSets, and these others; nothing of farms and routes."""
         self.requests[key] = record.request
         self.gateways[key] = record.status
         self.listener_sets.update(record.sets)
+        self.listener_sets.update((each, status) for each, status in sets.items() if status is not None)
 
     def plan(self) -> GatewayPlan:
         return GatewayPlan(self.farms, self.requests, self.classes, self.gateways, self.listener_sets, self.routes)

@@ -1,7 +1,7 @@
 """What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
@@ -26,15 +26,17 @@ from kube_nftlb.prose import some_of
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A Gateway with what the decision depends on, beside its routes."""
+    """A Gateway with what the decision depends on, beside its routes and address."""
 
     key: ObjectKey
     gateway: Gateway
     sets: Mapping[ObjectKey, ListenerSet]
+    """Those that it admits."""
     sections: Sections
     refused: Problem | None
-    """Why its class is not accepted."""
-    address: AddressState | None
+    """Why it is not accepted whatever it asks for: because of its class, or of others in its namespace."""
+    surplus: bool
+    """It is one too many in its namespace, and gets nothing."""
     states: Mapping[ObjectKey, FarmState]
     options: Options
 
@@ -47,36 +49,56 @@ class _OfListener:
     farms: dict[ObjectKey, WantedFarm]
 
 
-@dataclass(slots=True)
 class GatewayRecord:
-    """A Gateway of ours. It is decided about in full, or again after some of its routes changed."""
+    """A Gateway of ours, and what is decided about it."""
 
-    sections: Sections
-    routes: AttachedRoutes = field(default_factory=AttachedRoutes)
-    request: AddressRequest | None = None
-    status: GatewayStatus = field(default_factory=lambda: GatewayStatus((), ()))
-    sets: dict[ObjectKey, GatewayStatus] = field(default_factory=dict)
-    farms: dict[ObjectKey, WantedFarm] = field(default_factory=dict)
-    parents: dict[RouteKey, dict[int, ParentStatus]] = field(default_factory=dict)
-    """The statuses of its routes, by the position of the parentRef."""
-    _accepted: bool = False
-    _usable: Mapping[ListenerKey, Section] = field(default_factory=dict)
-    _of_listener: dict[ListenerKey, _OfListener] = field(default_factory=dict)
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.routes = AttachedRoutes()
+        self.request: AddressRequest | None = None
+        self.status = GatewayStatus((), ())
+        self.sets: dict[ObjectKey, GatewayStatus] = {}
+        """The statuses of its ListenerSets."""
+        self.refused_sets: dict[ObjectKey, GatewayStatus] = {}
+        """Those of ListenerSets that refer to it, but are not admitted, or too many."""
+        self.farms: dict[ObjectKey, WantedFarm] = {}
+        self.parents: dict[RouteKey, dict[int, ParentStatus]] = {}
+        """The statuses of its routes, by the position of the parentRef."""
+        self._accepted = False
+        self._usable: Mapping[ListenerKey, Section] = {}
+        self._of_listener: dict[ListenerKey, _OfListener] = {}
+
+    def put_subject(self, subject: Subject) -> dict[ObjectKey, GatewayStatus]:
+        """Replace what the decision depends on. Return the statuses of ListenerSets that are too many."""
+        self.subject = subject
+        for key in subject.sections.of_sets:
+            self.refused_sets.pop(key, None)
+        return {
+            key: refused_set(problem, subject.sets[key].metadata.generation)
+            for key, problem in subject.sections.surplus_sets.items()
+        }
 
     def put_route(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
         """Add, replace or (None) remove a route. Return those that are to be passed to ``decide``."""
         return self.routes.put(key, candidate)
 
-    def decide(self, subject: Subject, changed: Iterable[RouteKey]) -> set[RouteKey]:
+    def put_sets(self, keys: Iterable[ObjectKey], refused: Mapping[ObjectKey, GatewayStatus | None]) -> None:
+        """Replace what is said of these ListenerSets if they are refused; None for one that it has no more."""
+        for key in keys:
+            self.refused_sets.pop(key, None)
+        self.refused_sets.update((key, status) for key, status in refused.items() if status is not None)
+
+    def decide(self, address: AddressState | None, changed: Iterable[RouteKey]) -> set[RouteKey]:
         """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
-        gateway, found = subject.gateway, subject.sections
+        subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
         wanted = asked(gateway)
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
-        address = AddressState((), "AddressNotAssigned", wanted.unclear) if wanted.unclear else subject.address
+        if wanted.unclear:
+            address = AddressState((), "AddressNotAssigned", wanted.unclear)
         inside = wanted.request is not None and wanted.request.cluster
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (refused is None, usable) != (self._accepted, self._usable)
-        self.sections, self._accepted, self._usable = found, refused is None, usable
+        self._accepted, self._usable = refused is None, usable
         self._build_farms(subject, address.addresses if refused is None and address is not None else (), inside=inside)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
@@ -85,8 +107,10 @@ class GatewayRecord:
 
         routability = "Cluster" if inside else ""
         facts = Facts(refused, _note(found), address, routability, self.routes.count, progress_of)
-        self.request = wanted.request
-        self.sets = dict(_sets(subject, facts))
+        self.request = wanted.request if not subject.surplus else None
+        self.sets = {
+            key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
+        }
         attached_sets = sum(each.conditions[0].status == "True" for each in self.sets.values())
         self.status = gateway_status(found.own, attached_sets, facts, gateway.metadata.generation)
         outdated = {*changed, *self.routes, *self.parents} if everything else set(changed)
@@ -176,15 +200,3 @@ def _all(found: Sections) -> Iterator[Section]:
     yield from found.own
     for sections in found.of_sets.values():
         yield from sections
-
-
-def _sets(subject: Subject, facts: Facts) -> Iterator[tuple[ObjectKey, GatewayStatus]]:
-    for key, each in subject.sets.items():
-        generation = each.metadata.generation
-        if (found := subject.sections.of_sets.get(key)) is not None:
-            yield key, set_status(found, facts, generation)
-        else:
-            message = (
-                f"the Gateway does not admit ListenerSets of the namespace {key.namespace} (spec.allowedListeners)"
-            )
-            yield key, refused_set(Problem("NotAllowed", message), generation)

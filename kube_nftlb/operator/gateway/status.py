@@ -11,6 +11,7 @@ from kube_nftlb.operator.gateway.objects import AddressState
 from kube_nftlb.operator.gateway.progress import Progress
 from kube_nftlb.operator.gateway.wanted import GatewayStatus, ListenerStatus, ParentStatus, Wanted
 from kube_nftlb.prose import some_of
+from kube_nftlb.reasons import GatewayReason
 
 _MESSAGE_MAX: Final = 1024
 """The API server takes 32,768; a reader does not."""
@@ -19,7 +20,7 @@ _OK: Final = "nothing is wrong with it"
 Status = Literal["True", "False"]
 
 
-def condition(type_: str, status: Status, reason: str, message: str, generation: int) -> Wanted:
+def condition(type_: str, status: Status, reason: GatewayReason, message: str, generation: int) -> Wanted:
     """Return a condition, with a message that is not too long."""
     return Wanted(type_, status, reason, message[:_MESSAGE_MAX], generation)
 

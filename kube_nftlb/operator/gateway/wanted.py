@@ -8,6 +8,7 @@ from typing import Any, Literal
 from kube_nftlb.api.base import Family
 from kube_nftlb.operator.farms.spec import Spec
 from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
+from kube_nftlb.reasons import GatewayReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Wanted:
 
     type: str
     status: Literal["True", "False", "Unknown"]
-    reason: str
+    reason: GatewayReason
     message: str
     generation: int
     """metadata.generation of the object that it describes."""

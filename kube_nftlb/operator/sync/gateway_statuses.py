@@ -55,6 +55,11 @@ class GatewayStatuses:
         self._wanted: dict[Ref, _Status] = {}
         self._backoff: Backoff[Ref] = Backoff()
 
+    def replace(self, plan: GatewayPlan) -> None:
+        """Take what was decided about all statuses; of others nothing is wanted any more."""
+        self._wanted.clear()
+        self.want(plan)
+
     def want(self, plan: GatewayPlan) -> None:
         """Take what was decided about statuses."""
         for name, of_class in plan.classes.items():
@@ -123,7 +128,7 @@ class GatewayStatuses:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return self._failed(ref, error, began)
         self._budget.done(self._clock() - began, self._clock(), overloaded=False)
-        self._store.put(ref.resource, answer)
+        self._store.put_answer(ref.resource, answer)
         self._backoff.forget(ref)
         return None
 

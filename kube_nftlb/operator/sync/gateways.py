@@ -8,6 +8,7 @@ import structlog
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
@@ -17,12 +18,15 @@ from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
+from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
-from kube_nftlb.operator.gateway.plan import Changes, Planner, everything
+from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
+from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 
 _AT_ONCE = 64
 """How many changed objects of each kind are decided about before others have their turn."""
@@ -43,6 +47,7 @@ class Gateways:
         farms: RouteFarms,
         statuses: GatewayStatuses,
         on_change: Callable[[Affected], None],
+        permissions: Permissions = Permissions(),  # noqa: B008 - immutable
     ) -> None:
         """``on_change`` gets the Services with an external IP that a Gateway has got as an address, or has lost."""
         self._store = store
@@ -51,12 +56,14 @@ class Gateways:
         self._farms = farms
         self._statuses = statuses
         self._on_change = on_change
+        self._overrides = RouteOverrides(cache, permissions)
         self._planner = Planner(store.objects)
         self._versions = store.versions
         self._decided: set[ObjectKey] = set()
         """Gateways whose addresses in their status count no more: there is a decision."""
-        self._waiting: set[ObjectKey] = set()
-        """Gateways that lack an address."""
+        self._waiting: dict[ObjectKey, AddressRequest] = {}
+        """What Gateways ask for that lack an address."""
+        self._freed = False
         self._refused: dict[FarmKey, str] = {}
         """Why farms cannot be written."""
         self._wake = asyncio.Event()
@@ -66,10 +73,10 @@ class Gateways:
         """Note that something in the store has changed."""
         self._wake.set()
 
-    def services_changed(self, services: Iterable[tuple[str, str]]) -> None:
-        """Look again at the routes that refer to Services."""
+    def services_changed(self, services: Iterable[ServiceKey]) -> None:
+        """Look again at the routes that refer to Services, which have changed, or their Pods."""
         for each in services:
-            self._store.note("services", tuple(each))
+            self._store.note("services", each)
         self._wake.set()
 
     def namespace_changed(self, name: str) -> None:
@@ -79,8 +86,7 @@ class Gateways:
 
     def addresses_freed(self) -> None:
         """Look again at the Gateways that lack an address."""
-        for key in self._waiting:
-            self._store.note("gateways", key)
+        self._freed = True
         self._wake.set()
 
     def about_farm(self, farm: FarmRecord, status: FarmStatus, problems: Iterable[Problem]) -> None:
@@ -110,8 +116,12 @@ class Gateways:
                     self._wake.clear()
                     if self._versions != self._store.versions:
                         break
+                    if self._freed:
+                        self._freed = False
+                        self._hand_on(GatewayPlan(requests=dict(self._waiting)))
                     while (changes := self._store.take(_AT_ONCE)) is not None:
                         self._hand_on(self._planner.update(changes))
+                        self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
                         await asyncio.sleep(0)
             except Exception:
                 # What was decided before stays.
@@ -127,15 +137,20 @@ class Gateways:
         plan = self._planner.update(everything(objects))
         for key, wanted in plan.requests.items():
             self._claim(key, wanted)
-        self._hand_on(plan)
-        self._farms.settle()
+        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._decided)
+        plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
+        self._farms.replace(self._overrides.take(plan.farms))
+        self._statuses.replace(plan)
 
     def _hand_on(self, plan: GatewayPlan) -> None:
-        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
-        if changed:
-            plan = _newer(plan, self._planner.update(Changes(addresses=frozenset(changed))))
-        self._farms.want(plan.farms)
+        plan = self._with_addresses(plan)
+        self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
+
+    def _with_addresses(self, plan: GatewayPlan) -> GatewayPlan:
+        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new."""
+        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
+        return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
 
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
@@ -163,9 +178,10 @@ class Gateways:
             self._book.remove(holder)
             self._decided.discard(key)
             state = AddressState((), "AddressNotAssigned", _CLUSTER) if wanted is not None else None
-        (self._waiting.add if request is not None and state is not None and state.problem else self._waiting.discard)(
-            key
-        )
+        if request is not None and wanted is not None and state is not None and state.problem:
+            self._waiting[key] = wanted
+        else:
+            self._waiting.pop(key, None)
         if moved := set(had) ^ set(self._book.has(holder)):
             self._on_change(Affected(services=self._cache.service_index.asking_for(map(str, moved))))
         if self._store.addresses.get(key) == state:

@@ -14,7 +14,7 @@ from tests.functional.segment import POOL
 
 _ADMISSION = Path(__file__).parents[4] / "charts/kube-nftlb/admission-addresses/address-leases.yaml"
 _ON = {"KUBE_NFTLB_ADDRESSES": "on"}
-OPERATOR = {**engine.OPERATOR, **_ON, "KUBE_NFTLB_GATEWAY": "on"}
+OPERATOR = {**engine.OPERATOR, **engine.GATEWAYS, **_ON, "KUBE_NFTLB_GATEWAY": "on"}
 _NUMBERS = itertools.count(100)
 _KINDS = ("tcproute", "udproute", "listenerset", "gateway", "referencegrant")
 

@@ -42,10 +42,14 @@ def admitting(source: str, *kinds: str, **selector: Any) -> dict[str, Any]:
 
 
 def gateway(
-    *listeners: dict[str, Any], key: ObjectKey = GATEWAY, annotations: Mapping[str, str] | None = None, **spec: Any
+    *listeners: dict[str, Any],
+    key: ObjectKey = GATEWAY,
+    annotations: Mapping[str, str] | None = None,
+    age: int = 0,
+    **spec: Any,
 ) -> Gateway:
     raw = {
-        "metadata": metadata(key.name, key.namespace, annotations=dict(annotations or {})),
+        "metadata": metadata(key.name, key.namespace, age=age, annotations=dict(annotations or {})),
         "spec": {"gatewayClassName": "nftlb", "listeners": list(listeners or [listener()]), **spec},
     }
     return Gateway.model_validate(raw)

@@ -7,7 +7,7 @@ from tests.unit.operator.gateway.objects import decided, gateway, of_gateway, of
 OK = ("True", "Accepted")
 
 
-def test_a_route_of_a_gateway_is_a_farm():
+def test_a_route_of_a_gateway_is_a_farm() -> None:
     found = decided([gateway()], [route()])
     (key,) = found.farms
     (spec,) = specs(found)
@@ -19,7 +19,7 @@ def test_a_route_of_a_gateway_is_a_farm():
     assert [(each.service, each.port, each.weight) for each in farm.backends_from] == [("web", "http", 1)]
 
 
-def test_its_farm_belongs_to_the_route_and_names_the_gateway():
+def test_its_farm_belongs_to_the_route_and_names_the_gateway() -> None:
     (farm,) = decided([gateway()], [route()]).farms.values()
     assert farm is not None
     (owner,) = farm.metadata["ownerReferences"]
@@ -39,7 +39,7 @@ def test_its_farm_belongs_to_the_route_and_names_the_gateway():
     }
 
 
-def test_a_gateway_is_programmed_once_all_nodes_have_its_farms():
+def test_a_gateway_is_programmed_once_all_nodes_have_its_farms() -> None:
     objects = [gateway()], [route()]
     (farm,) = decided(*objects).farms
     for state, programmed in (

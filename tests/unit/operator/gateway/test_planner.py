@@ -1,12 +1,18 @@
 """Deciding again about what changed gives the same as deciding about all."""
 
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_nftlb.operator.gateway import attached
+from kube_nftlb.operator.gateway import listeners as listeners_
+from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway.changes import Changes
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, RouteKey
-from kube_nftlb.operator.gateway.plan import Changes, Planner, plan
+from kube_nftlb.operator.gateway.plan import Planner, plan
 from tests.unit.operator.gateway.objects import (
     GATEWAY,
     admitting,
@@ -22,9 +28,15 @@ from tests.unit.operator.gateway.objects import (
     world,
 )
 
+LIMITS: Any = (
+    (listeners_, "LISTENERS_MAX", 2),
+    (attached, "ROUTES_MAX", 1),
+    (plan_, "SETS_MAX", 1),
+    (plan_, "GATEWAYS_MAX", 1),
+)
 NAMESPACES = ("infra", "tenant")
-GATEWAYS = (GATEWAY, ObjectKey("tenant", "own"))
-SETS = (ObjectKey("infra", "more"), ObjectKey("tenant", "more"))
+GATEWAYS = (GATEWAY, ObjectKey("infra", "own"))
+SETS = (ObjectKey("infra", "more"), ObjectKey("infra", "even"), ObjectKey("tenant", "more"))
 SELECTED = {"team": "a"}
 
 
@@ -85,6 +97,7 @@ def sets(draw: st.DrawFn, key: ObjectKey) -> Any:
         key.name,
         listener("a", draw(st.sampled_from((80, 90))), allowedRoutes=admitting("All")),
         namespace=key.namespace,
+        age=draw(st.integers(0, 2)),
         parent=draw(st.sampled_from(GATEWAYS)),
     )
 
@@ -133,12 +146,40 @@ def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10))
-def test_any_changes_lead_to_the_plan_for_what_there_is(changes: list[tuple[str, Any, Any]], batches: list[int]):
+@given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10), st.booleans())
+def test_any_changes_lead_to_the_plan_for_what_there_is(
+    changes: list[tuple[str, Any, Any]], batches: list[int], many: bool
+) -> None:
+    """With ``many``, few objects are too many."""
+    with ExitStack() as stack:
+        for module, name, most in LIMITS if many else ():
+            stack.enter_context(mock.patch.object(module, name, most))
+        _check(changes, batches)
+
+
+def _check(changes: list[tuple[str, Any, Any]], batches: list[int]) -> None:
     objects = world(
-        [gateway(listener("a", allowedRoutes=admitting("All")), key=key) for key in GATEWAYS],
-        [route(parents=[parent()], name=key.name, namespace=key.namespace) for key in ROUTES],
+        [
+            gateway(
+                listener("a", allowedRoutes=admitting("Selector", matchLabels=SELECTED)),
+                key=key,
+                allowedListeners={"namespaces": {"from": "Selector", "selector": {"matchLabels": SELECTED}}},
+            )
+            for key in GATEWAYS
+        ],
+        [
+            route(
+                backend(namespace="tenant" if key.namespace == "infra" else "infra"),
+                parents=[parent(), {"kind": "ListenerSet", **SETS[0]._asdict()}],
+                name=key.name,
+                namespace=key.namespace,
+            )
+            for key in ROUTES
+        ],
         [service("web", namespace) for namespace in NAMESPACES],
+        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS],
+        grants=[grant("infra", "tenant")],
+        namespaces={"infra": SELECTED},
     )
     planner = Planner(objects)
     known: dict[str, dict[Any, Any]] = {}

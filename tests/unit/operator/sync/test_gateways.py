@@ -18,12 +18,14 @@ from kube_nftlb.kube.resources import (
     GATEWAY_CLASSES,
     GATEWAYS,
     NAMESPACES,
+    PODS,
     REFERENCE_GRANTS,
     SERVICES,
     TCP_ROUTES,
     UDP_ROUTES,
     Resource,
 )
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
@@ -32,13 +34,14 @@ from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.gateway.objects import Options
 from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
+from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.sync.addresses import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.gateways import Gateways
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_budget import StatusBudget
-from tests.builders import raw_route_farm, raw_service
+from tests.builders import raw_pod, raw_route_farm, raw_service
 from tests.builders.metadata import raw_metadata
 from tests.builders.pools import raw_balanced, raw_pool
 from tests.fakes.kube import FakeKube
@@ -68,9 +71,9 @@ class GatewayKube(FakeKube):
 
 
 class Operator:
-    def __init__(self, time: VirtualTime, kube: Kube) -> None:
+    def __init__(self, time: VirtualTime, kube: Kube, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008
         self.book = Book()
-        self.cache = Cache(addresses=self.book)
+        self.cache = Cache(addresses=self.book, limits=limits)
         self.writer = CacheWriter(self.cache)
         assert self.writer.pools is not None
         events = Events(kube, Source("operator"))
@@ -353,3 +356,91 @@ async def test_edits_of_a_farm_are_undone(kube: GatewayKube, time: VirtualTime) 
         operator.changed(operator.writer.remove(FARMS, raw))
         await asyncio.sleep(0.5)
         assert "web--edge--tcp" in farms(kube)
+
+
+async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        ports = [{"name": "http", "port": 80}]
+        operator.put(kube, SERVICES, raw_service("web", ports=ports, selector={"app": "web"}))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(0.5)
+        pod = raw_pod("web-1", annotations={"state": "drain"})
+        pod["metadata"]["labels"] = {"app": "web"}
+        seen = slim(pod)
+        assert seen is not None
+        operator.put(kube, PODS, seen)
+        await asyncio.sleep(0.5)
+        (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
+        assert [(each["pod"], each["state"]) for each in reference["overrides"]] == [("web-1", "drain")]
+
+
+async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube, NamespaceLimits(farms=2))
+    async with running(operator):
+        listeners = [{"name": f"tcp-{number}", "port": number, "protocol": "TCP"} for number in range(1, 5)]
+        kube.put(GATEWAYS, raw_gateway(listeners=listeners))
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(3)
+        assert len(farms(kube)) == 2
+        gateway = kube.find(GATEWAYS, "edge", "default") or {}
+        (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
+        assert "need more farms than the 2 that the administrator allows" in programmed["message"]
+
+
+async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_back(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(1)
+        late = kube.find(GATEWAYS, "edge", "default")
+        assert late is not None
+        kube.remove(GATEWAYS, "edge", "default")
+        await asyncio.sleep(0.01)
+        operator.store.put_answer(GATEWAYS, late)
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"], "its address is free again"
+
+
+async def test_a_gateway_that_waits_gets_an_address_once_one_is_free(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        static = [{"value": f"192.0.2.{number}"} for number in range(4)]
+        kube.put(GATEWAYS, raw_gateway("all", addresses=static))
+        await asyncio.sleep(1)
+        kube.put(GATEWAYS, raw_gateway("waits", annotations={names.ANNOTATION_GATEWAY_FAMILIES: "ipv4"}))
+        await asyncio.sleep(1)
+        assert conditions(kube, GATEWAYS, "waits")["Programmed"] == ("False", "AddressNotAssigned")
+        kube.remove(GATEWAYS, "all", "default")
+        await asyncio.sleep(1)
+        assert addresses(kube, "waits") == ["192.0.2.0"]
+
+
+async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody_wants_it(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(1)
+        kube.remove(GATEWAYS, "edge", "default")
+        operator.store.versions = frozenset(["v1.7.0"])
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"]
