@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kube_nftlb.operator.gateway import attached
 from kube_nftlb.operator.gateway import listeners as listeners_
 from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway import sets as sets_
 from kube_nftlb.operator.gateway.changes import Changes
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, RouteKey
 from kube_nftlb.operator.gateway.plan import Planner, plan
@@ -31,7 +32,7 @@ from tests.unit.operator.gateway.objects import (
 LIMITS: Any = (
     (listeners_, "LISTENERS_MAX", 2),
     (attached, "ROUTES_MAX", 1),
-    (plan_, "SETS_MAX", 1),
+    (sets_, "SETS_MAX", 1),
     (plan_, "GATEWAYS_MAX", 1),
 )
 NAMESPACES = ("infra", "tenant")
