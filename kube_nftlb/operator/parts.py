@@ -205,7 +205,7 @@ class Parts:
         self.mark(self.cache.everything())
         if self._gateways is None:
             # Those of routes that were served before go.
-            self.reconciler.routes.settle()
+            self.reconciler.routes.replace({})
         self._pods.start_reporting()
 
     def mark(self, affected: Affected) -> None:

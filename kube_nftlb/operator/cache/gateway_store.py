@@ -136,7 +136,7 @@ class GatewayStore:
         )
 
     def put(self, resource: Resource, raw: JsonObject) -> None:
-        """Put in an object from a watch, a list or an answer, unless a newer state of it is known."""
+        """Put in an object from a watch or a list, unless a newer state of it is known."""
         metadata = raw["metadata"]
         ref = Ref(resource, metadata.get("namespace", ""), metadata["name"])
         version = int(metadata["resourceVersion"])
@@ -157,6 +157,12 @@ class GatewayStore:
         table[key] = new
         if before is None or _relevant(before) != _relevant(new):
             self.note(_field(resource), key)
+
+    def put_answer(self, resource: Resource, raw: JsonObject) -> None:
+        """Put in the answer to a write, unless the object is gone: an answer may come after the news of that."""
+        metadata = raw["metadata"]
+        if self.uid(Ref(resource, metadata.get("namespace", ""), metadata["name"])) == metadata["uid"]:
+            self.put(resource, raw)
 
     def remove(self, resource: Resource, raw: JsonObject) -> None:
         """Remove an object."""

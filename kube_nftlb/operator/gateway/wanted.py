@@ -47,8 +47,6 @@ class AddressRequest:
     """Without static ones: a family each; empty: one address of the family that pools have, IPv4 rather than IPv6."""
     pool: str = ""
     """The only pool to take from; empty: any."""
-    cluster: bool = False
-    """From the ranges of cluster IPs (``routability: Cluster``), not from a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,6 @@ class GatewayStatus:
     conditions: tuple[Wanted, ...]
     listeners: tuple[ListenerStatus, ...]
     addresses: tuple[str, ...] = ()
-    routability: str = ""
-    """Of the addresses, if ``spec.addresses`` says so."""
     listener_sets: int | None = None
     """attachedListenerSets; None: the object is a ListenerSet."""
 

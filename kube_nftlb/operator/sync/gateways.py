@@ -31,7 +31,6 @@ from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 _AT_ONCE = 64
 """How many changed objects of each kind are decided about before others have their turn."""
 _RETRY_S = 1.0
-_CLUSTER = "spec.addresses: routability Cluster is not supported"
 
 _log = structlog.get_logger()
 
@@ -61,8 +60,9 @@ class Gateways:
         self._versions = store.versions
         self._decided: set[ObjectKey] = set()
         """Gateways whose addresses in their status count no more: there is a decision."""
-        self._waiting: set[ObjectKey] = set()
-        """Gateways that lack an address."""
+        self._waiting: dict[ObjectKey, AddressRequest] = {}
+        """What Gateways ask for that lack an address."""
+        self._freed = False
         self._refused: dict[FarmKey, str] = {}
         """Why farms cannot be written."""
         self._wake = asyncio.Event()
@@ -85,8 +85,7 @@ class Gateways:
 
     def addresses_freed(self) -> None:
         """Look again at the Gateways that lack an address."""
-        for key in self._waiting:
-            self._store.note("gateways", key)
+        self._freed = True
         self._wake.set()
 
     def about_farm(self, farm: FarmRecord, status: FarmStatus, problems: Iterable[Problem]) -> None:
@@ -116,6 +115,9 @@ class Gateways:
                     self._wake.clear()
                     if self._versions != self._store.versions:
                         break
+                    if self._freed:
+                        self._freed = False
+                        self._hand_on(GatewayPlan(requests=dict(self._waiting)))
                     while (changes := self._store.take(_AT_ONCE)) is not None:
                         self._hand_on(self._planner.update(changes))
                         self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
@@ -134,20 +136,25 @@ class Gateways:
         plan = self._planner.update(everything(objects))
         for key, wanted in plan.requests.items():
             self._claim(key, wanted)
-        self._hand_on(plan)
-        self._farms.settle()
+        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._decided)
+        plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
+        self._farms.replace(self._overrides.take(plan.farms))
+        self._statuses.replace(plan)
 
     def _hand_on(self, plan: GatewayPlan) -> None:
-        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
-        if changed:
-            plan = _newer(plan, self._planner.update(Changes(addresses=frozenset(changed))))
+        plan = self._with_addresses(plan)
         self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
+
+    def _with_addresses(self, plan: GatewayPlan) -> GatewayPlan:
+        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new."""
+        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
+        return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
 
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
         gateway = self._store.objects.gateways.get(key)
-        if gateway is None or wanted is None or wanted.cluster:
+        if gateway is None or wanted is None:
             return None
         request = addresses.request_of(GatewayKey(*key), gateway, wanted)
         given: tuple[Ip, ...] = ()
@@ -169,10 +176,10 @@ class Gateways:
         else:
             self._book.remove(holder)
             self._decided.discard(key)
-            state = AddressState((), "AddressNotAssigned", _CLUSTER) if wanted is not None else None
-        (self._waiting.add if request is not None and state is not None and state.problem else self._waiting.discard)(
-            key
-        )
+        if request is not None and wanted is not None and state is not None and state.problem:
+            self._waiting[key] = wanted
+        else:
+            self._waiting.pop(key, None)
         if moved := set(had) ^ set(self._book.has(holder)):
             self._on_change(Affected(services=self._cache.service_index.asking_for(map(str, moved))))
         if self._store.addresses.get(key) == state:

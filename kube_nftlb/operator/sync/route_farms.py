@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 class RouteFarms:
     """The queue of the farms of routes, and its workers. ``clock`` returns seconds.
 
-    Nothing is deleted before ``settle``: until then what is wanted is not known. ``on_problem`` gets why a farm cannot
+    Nothing is deleted before ``replace``: until then what is wanted is not known. ``on_problem`` gets why a farm cannot
     be written, as a sentence, empty once it is.
     """
 
@@ -62,8 +62,10 @@ class RouteFarms:
                 refitted = self._budget.remove(key)
             self.queue.add_all([key, *refitted])
 
-    def settle(self) -> None:
-        """Note that all that is wanted is known: other farms of routes go."""
+    def replace(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> None:
+        """Take all that is wanted: other farms of routes go."""
+        gone = {ObjectKey(*key) for key in self._wanted} - farms.keys()
+        self.want({**dict.fromkeys(gone), **farms})
         if not self._settled:
             self._settled = True
             self.mark(self._cache.farms.keys())

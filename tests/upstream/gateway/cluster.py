@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lab import components, programs
 from lab.lab import Lab
+from tests.builders.gateways import CLASS, GATEWAY_CLASS
 from tests.e2e.real import RealCluster
 from tests.image import build
 from tests.upstream import images
@@ -44,7 +45,8 @@ def running(name: str, engine: str, report: Callable[[str], None]) -> Iterator[L
             with contextlib.closing(RealCluster(lab, helm, image.name)) as cluster:
                 report("installing the chart")
                 cluster.install(*_options(engine))
-                cluster.apply(_POOL)
+                cluster.apply(_POOL, GATEWAY_CLASS)
+                cluster.wait("gatewayclass", CLASS, "Accepted")
             yield lab
         finally:
             lab.down()

@@ -8,11 +8,11 @@ from kube_nftlb import errors
 from lab import versions
 from lab.lab import Lab
 from lab.places import CLIENT
+from tests.builders.gateways import CLASS
 from tests.upstream import programs, suite
 from tests.upstream.gateway import outcomes, selection
 from tests.upstream.records import Run
 
-CLASS = "kube-nftlb"
 POOL = "172.31.0.100-172.31.0.149"
 """Addresses of the subnet in which nodes and client are."""
 _USABLE, _UNUSABLE = "172.31.0.149", "203.0.113.1"

@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -32,6 +31,16 @@ def status(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, 
     return found
 
 
+def says(cluster: Cluster, route: str, namespace: str, **expected: tuple[str, str]) -> None:
+    """Wait until a TCPRoute has these conditions, with their reasons, for its only parent."""
+
+    def is_so() -> bool:
+        parents = status(cluster, "tcproute", route, namespace).get("parents") or [{}]
+        return expected.items() <= conditions(parents[0]).items()
+
+    eventually(is_so, f"the route {route} says {expected}")
+
+
 def serving(cluster: Cluster, namespace: str, **replicas: int) -> None:
     """Have Services with so many pods each."""
     for name, number in replicas.items():
@@ -57,8 +66,7 @@ def test_a_gateway_gets_an_address_and_serves_its_route_inside_and_outside(
         cluster.reaches(where, cluster.pods("web", namespace), address["value"], 8080)
     (farm,) = cluster.get("farm", namespace=namespace, labelSelector="kube-nftlb.io/route=web")["items"]
     assert farm["metadata"]["ownerReferences"][0]["kind"] == "TCPRoute"
-    (parent,) = status(cluster, "tcproute", "web", namespace)["parents"]
-    assert conditions(parent) == {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("True", "ResolvedRefs")}
+    says(cluster, "web", namespace, Accepted=("True", "Accepted"), ResolvedRefs=("True", "ResolvedRefs"))
 
 
 def test_the_first_byte_comes_soon(cluster: Cluster, namespace: str, client: str) -> None:
@@ -112,8 +120,7 @@ def test_the_share_of_a_backend_that_is_missing_is_refused(
         route("web", namespace, "edge", backend("web", 3), backend("missing", 1)),
     )
     programmed(cluster, "edge", namespace)
-    (parent,) = status(cluster, "tcproute", "web", namespace)["parents"]
-    assert conditions(parent)["ResolvedRefs"] == ("False", "BackendNotFound")
+    says(cluster, "web", namespace, ResolvedRefs=("False", "BackendNotFound"))
     eventually(lambda: bool(cluster.count(client, 5, ip)["answers"]), "it serves")
     counted = cluster.count(client, 400, ip)
     assert is_likely(counted["failures"]["refused"], 400, 0.25), counted
@@ -127,12 +134,7 @@ def test_routes_come_to_another_namespace_by_a_grant_and_go_with_it(
         gateway("edge", own_namespace, listener("tcp", 80), addresses=(ip,)),
         route("web", own_namespace, "edge", backend("web", namespace=namespace)),
     )
-
-    def resolved() -> tuple[str, str] | None:
-        parents = status(cluster, "tcproute", "web", own_namespace).get("parents") or [{}]
-        return conditions(parents[0]).get("ResolvedRefs")
-
-    eventually(lambda: resolved() == ("False", "RefNotPermitted"), "the reference is not permitted")
+    says(cluster, "web", own_namespace, ResolvedRefs=("False", "RefNotPermitted"))
     cluster.apply(grant("edge", namespace, own_namespace, "web"))
     cluster.reaches(client, cluster.pods("web", namespace), ip)
     began = time.time()
@@ -142,7 +144,7 @@ def test_routes_come_to_another_namespace_by_a_grant_and_go_with_it(
     print(f"grant deleted → nobody is served: {took * 1000:.0f} ms")
     assert refused["refused"]
     assert took < REVOKED_WITHIN_S
-    eventually(lambda: resolved() == ("False", "RefNotPermitted"), "the reference is not permitted any more")
+    says(cluster, "web", own_namespace, ResolvedRefs=("False", "RefNotPermitted"))
 
 
 def test_the_oldest_route_serves_and_the_next_one_when_it_goes(
@@ -175,7 +177,7 @@ def test_what_is_not_tcp_or_udp_says_so(cluster: Cluster, namespace: str) -> Non
         found = {each["name"]: each for each in status(cluster, "gateway", "edge", namespace).get("listeners", [])}
         return conditions(found.get(name, {})).get("Accepted")
 
-    eventually(partial(lambda: accepted("web") == ("False", "UnsupportedProtocol")), "HTTP is refused")
+    eventually(lambda: accepted("web") == ("False", "UnsupportedProtocol"), "HTTP is refused")
     assert accepted("tcp") == ("True", "Accepted")
     assert conditions(status(cluster, "gateway", "edge", namespace))["Accepted"] == ("True", "ListenersNotValid")
 

@@ -10,7 +10,7 @@ from tests.builders.gateways import backend, gateway, listener, route
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.features.gateway.conftest import forget
-from tests.functional.features.gateway.test_gateway import conditions, programmed, serving, status
+from tests.functional.features.gateway.test_gateway import conditions, programmed, says, serving, status
 from tests.functional.segment import POOL
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -91,12 +91,8 @@ def test_nobody_reaches_another_tenants_services_or_addresses(
     def address() -> tuple[str, str] | None:
         return conditions(status(cluster, "gateway", "theirs", tenant)).get("Programmed")
 
-    def parent() -> tuple[str, str] | None:
-        parents = status(cluster, "tcproute", "attached", tenant).get("parents") or [{}]
-        return conditions(parents[0]).get("Accepted")
-
     eventually(lambda: address() == ("False", "AddressNotUsable"), "the address is taken")
-    eventually(lambda: parent() == ("False", "NotAllowedByListeners"), "the route is not admitted")
+    says(cluster, "attached", tenant, Accepted=("False", "NotAllowedByListeners"))
     assert cluster.count(client, 3, "10.99.9.9", 80, "--timeout", "0.5")["answers"] == {}
     cluster.reaches(client, cluster.pods("web", namespace), ip)
 

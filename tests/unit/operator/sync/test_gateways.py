@@ -58,11 +58,17 @@ class GatewayKube(FakeKube):
     def __init__(self) -> None:
         super().__init__()
         self.kinds = {each.plural for each in KINDS}
+        self.pruned = ""
+        """A field of statuses that the definitions lack."""
 
     async def request(self, method: str, path: str, **_: Any) -> Json:
         if not self.kinds:
             raise errors.NotFoundError(404, "NotFound", path)
         return {"resources": [{"name": each} for each in self.kinds]}
+
+    def put(self, resource: Resource, raw: Json) -> Json:
+        status = {key: value for key, value in raw.get("status", {}).items() if key != self.pruned}
+        return super().put(resource, {**raw, "status": status} if "status" in raw else raw)
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
         if resource.plural == "customresourcedefinitions":
@@ -389,3 +395,69 @@ async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: Ga
         gateway = kube.find(GATEWAYS, "edge", "default") or {}
         (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
         assert "need more farms than the 2 that the administrator allows" in programmed["message"]
+
+
+async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_back(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(1)
+        late = kube.find(GATEWAYS, "edge", "default")
+        assert late is not None
+        kube.remove(GATEWAYS, "edge", "default")
+        await asyncio.sleep(0.01)
+        operator.store.put_answer(GATEWAYS, late)
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"], "its address is free again"
+
+
+async def test_a_gateway_that_waits_gets_an_address_once_one_is_free(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        static = [{"value": f"192.0.2.{number}"} for number in range(4)]
+        kube.put(GATEWAYS, raw_gateway("all", addresses=static))
+        await asyncio.sleep(1)
+        kube.put(GATEWAYS, raw_gateway("waits", annotations={names.ANNOTATION_GATEWAY_FAMILIES: "ipv4"}))
+        await asyncio.sleep(1)
+        assert conditions(kube, GATEWAYS, "waits")["Programmed"] == ("False", "AddressNotAssigned")
+        kube.remove(GATEWAYS, "all", "default")
+        await asyncio.sleep(1)
+        assert addresses(kube, "waits") == ["192.0.2.0"]
+
+
+async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody_wants_it(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(1)
+        kube.remove(GATEWAYS, "edge", "default")
+        operator.store.versions = frozenset(["v1.7.0"])
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"]
+
+
+async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_and_again(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    kube.pruned = "supportedFeatures"
+    operator = Operator(time, kube)
+    async with running(operator):
+        await asyncio.sleep(30)
+        assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
+        assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
