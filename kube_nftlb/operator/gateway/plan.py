@@ -15,11 +15,11 @@ from kube_nftlb.operator.gateway.index import References
 from kube_nftlb.operator.gateway.listeners import Problem, sections, selects_by_labels
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
-from kube_nftlb.operator.gateway.result import Result
 from kube_nftlb.operator.gateway.sets import ListenerSets
 from kube_nftlb.operator.gateway.wanted import (
     ClassStatus,
     GatewayPlan,
+    GatewayStatus,
     ParentStatus,
     WantedFarm,
 )
@@ -53,15 +53,15 @@ class Planner:
 
     def current(self) -> GatewayPlan:
         """Return all that is decided."""
-        result = Result()
+        result = GatewayPlan()
         for name in self._objects.classes:
             result.classes[name] = self._class_status(name)
         for key, record in self._records.items():
-            result.add(key, record, record.refused_sets)
+            _add(result, key, record, record.refused_sets)
             result.farms.update(record.farms)
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
-        return result.plan()
+        return result
 
     def update(self, changes: Changes) -> GatewayPlan:
         """Decide about what these changes affect. Return what is decided about it, whether or not it is new.
@@ -71,7 +71,7 @@ class Planner:
         affected = Affected()
         self._follow_gateways(changes, affected)
         self._follow_routes(changes, affected)
-        result = Result()
+        result = GatewayPlan()
         for name in changes.classes:
             result.classes[name] = self._class_status(name)
         for key in affected.gateways:
@@ -83,7 +83,7 @@ class Planner:
             result.farms[farm] = self._records[gateway].farms[farm] if gateway is not None else None
         for route in affected.statuses:
             result.routes[route] = self._parent_statuses(route)
-        return result.plan()
+        return result
 
     def _follow_gateways(self, changes: Changes, affected: Affected) -> None:
         objects, references = self._objects, self._references
@@ -145,7 +145,7 @@ class Planner:
         self._backends[key] = resolve(key, route, self._objects.services, self._grants)
         return self._backends[key] != before
 
-    def _decide(self, key: ObjectKey, affected: Affected, result: Result) -> None:
+    def _decide(self, key: ObjectKey, affected: Affected, result: GatewayPlan) -> None:
         before = self._records.get(key)
         farms = before.farms if before is not None else {}
         sets = affected.sets.get(key, set())
@@ -155,7 +155,7 @@ class Planner:
             result.gateways.setdefault(key, None)
             if before is not None:
                 affected.statuses |= before.parents.keys()
-                result.forget(key, before)
+                _forget(result, key, before)
                 self._replace_farms(key, farms, {}, result)
                 self._by_labels.discard(key)
                 del self._records[key]
@@ -182,14 +182,14 @@ class Planner:
             changed |= record.put_route(route, self._candidate(record.subject, route))
         affected.statuses |= record.decide(self._objects.addresses.get(key), changed)
         self._replace_farms(key, farms, record.farms, result)
-        result.add(key, record, refused)
+        _add(result, key, record, refused)
 
     def _replace_farms(
         self,
         key: ObjectKey,
         before: Mapping[ObjectKey, WantedFarm],
         now: Mapping[ObjectKey, WantedFarm],
-        result: Result,
+        result: GatewayPlan,
     ) -> None:
         for farm in before.keys() - now.keys():
             del self._farms[farm]
@@ -254,3 +254,20 @@ class Planner:
         if found is None or not classes.is_ours(found):
             return None
         return classes.class_status(found, self._objects.versions)
+
+
+def _forget(result: GatewayPlan, key: ObjectKey, record: GatewayRecord) -> None:
+    """Say that nothing is wanted of a Gateway any more, nor of its ListenerSets unless they have another one."""
+    result.requests[key] = None
+    for each in (*record.sets, *record.refused_sets):
+        result.listener_sets.setdefault(each, None)
+
+
+def _add(
+    result: GatewayPlan, key: ObjectKey, record: GatewayRecord, sets: Mapping[ObjectKey, GatewayStatus | None]
+) -> None:
+    """Say what is decided about a Gateway and its ListenerSets, and these others; nothing of farms and routes."""
+    result.requests[key] = record.request
+    result.gateways[key] = record.status
+    result.listener_sets.update(record.sets)
+    result.listener_sets.update((each, status) for each, status in sets.items() if status is not None)

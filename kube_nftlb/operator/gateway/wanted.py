@@ -97,9 +97,9 @@ class GatewayPlan:
     not ours. A route without parents of ours has none.
     """
 
-    farms: Mapping[ObjectKey, WantedFarm | None] = field(default_factory=dict)
-    requests: Mapping[ObjectKey, AddressRequest | None] = field(default_factory=dict)
-    classes: Mapping[str, ClassStatus | None] = field(default_factory=dict)
-    gateways: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    listener_sets: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    routes: Mapping[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
+    farms: dict[ObjectKey, WantedFarm | None] = field(default_factory=dict)
+    requests: dict[ObjectKey, AddressRequest | None] = field(default_factory=dict)
+    classes: dict[str, ClassStatus | None] = field(default_factory=dict)
+    gateways: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
