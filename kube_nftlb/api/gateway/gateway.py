@@ -58,7 +58,7 @@ class GatewayAddress(ForeignModel):
     type: str | None = "IPAddress"
     value: str = ""
     routability: str = ""
-    """Experimental in Gateway API 1.7: ``Cluster`` for an address inside the cluster."""
+    """Experimental in Gateway API 1.7, and not supported."""
 
 
 class Infrastructure(ForeignModel):

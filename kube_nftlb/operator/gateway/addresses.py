@@ -9,7 +9,6 @@ from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 
 _TEXT_MAX = 253
-_CLUSTER = "Cluster"
 
 
 class Asked(NamedTuple):
@@ -29,9 +28,8 @@ def asked(gateway: Gateway) -> Asked:
     if kinds:
         message = f"spec.addresses: the type {min(kinds)[:253]} is not supported, only IPAddress is"
         return Asked(None, Problem("UnsupportedAddress", message))
-    routability = {each.routability for each in addresses}
-    if routability - {"", _CLUSTER} or len(routability) > 1:
-        message = f"spec.addresses: routability must be {_CLUSTER} or empty, and the same for all addresses"
+    if any(each.routability for each in addresses):
+        message = "spec.addresses: routability is not supported, addresses are those of NftlbAddressPools"
         return Asked(None, Problem("UnsupportedAddress", message))
     static = tuple(each.value for each in addresses if each.value)
     if static and len(static) < len(addresses):
@@ -41,7 +39,7 @@ def asked(gateway: Gateway) -> Asked:
         pool, families = _pool(gateway), _families(gateway)
     except ValueError as error:
         return Asked(None, unclear=str(error))
-    return Asked(AddressRequest(static, () if static else families, pool, _CLUSTER in routability))
+    return Asked(AddressRequest(static, () if static else families, pool))
 
 
 def _pool(gateway: Gateway) -> str:

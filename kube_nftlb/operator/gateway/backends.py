@@ -150,15 +150,15 @@ def groups(backends: Backends, namespace: str, *, keep_port: bool) -> list[dict[
 
 
 def _group(target: Target | None, weight: int, namespace: str, *, keep_port: bool) -> dict[str, Any]:
+    """Return a group with all of its fields: the operator owns them, and reverts edits."""
     if target is None:
-        return {"service": "", "port": "", "weight": weight, "refuse": True, "keepPort": False, "overrides": []}
-    elsewhere = {"namespace": target.namespace} if target.namespace != namespace else {}
+        target, keep_port = Target("", "", ""), False
     return {
-        **elsewhere,
+        "namespace": target.namespace if target.namespace != namespace else "",
         "service": target.service,
         "port": target.port,
         "weight": weight,
-        "refuse": False,
+        "refuse": not target.service,
         "keepPort": keep_port,
         "overrides": [],
     }

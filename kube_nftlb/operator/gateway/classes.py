@@ -16,7 +16,6 @@ FEATURES: Final = tuple(
         (
             "Gateway",
             "GatewayAddressEmpty",
-            "GatewayPort8080",
             "GatewayStaticAddresses",
             "ListenerSet",
             "ReferenceGrant",

@@ -26,24 +26,18 @@ def farms(
     backends: Backends,
     addresses: Iterable[str],
     options: Options,
-    *,
-    inside: bool,
 ) -> Iterator[tuple[ObjectKey, WantedFarm]]:
-    """Yield the farms of a route for a listener of a Gateway with these addresses, with their names.
-
-    ``inside``: the addresses are cluster IPs.
-    """
+    """Yield the farms of a route for a listener of a Gateway with these addresses, with their names."""
     of_family: dict[Family, list[str]] = {}
     for ip in addresses:
         of_family.setdefault("ipv6" if ":" in ip else "ipv4", []).append(ip)
     for family, ips in of_family.items():
-        kind = "ClusterIP" if inside else "LoadBalancer"
         fields: Spec = {
             "family": family,
             "protocol": section.protocol,
             "mode": options.mode,
             "masquerade": "AsNeeded",
-            "addresses": [{"type": kind, "ip": ip, "ports": section.ports} for ip in ips],
+            "addresses": [{"type": "LoadBalancer", "ip": ip, "ports": section.ports} for ip in ips],
             "backendsFrom": groups(backends, key.namespace, keep_port=section.first != section.last),
         }
         fields["engine"] = _engine(options, fields)

@@ -69,8 +69,7 @@ def merge_gateway(before: Mapping[str, Any], wanted: GatewayStatus, now: str) ->
         "listeners": _listeners(before.get("listeners"), wanted.listeners, now),
     }
     if wanted.listener_sets is not None:
-        routability = {"routability": wanted.routability} if wanted.routability else {}
-        status["addresses"] = [{"type": "IPAddress", "value": ip, **routability} for ip in wanted.addresses]
+        status["addresses"] = [{"type": "IPAddress", "value": ip} for ip in wanted.addresses]
         status["attachedListenerSets"] = wanted.listener_sets
     return _changed(before, status)
 

@@ -1,7 +1,6 @@
 """Decide about all Gateways, and again about those that a change affects."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from kube_nftlb.api.budgets import Budget
@@ -13,12 +12,11 @@ from kube_nftlb.operator.gateway.attachment import attach
 from kube_nftlb.operator.gateway.backends import Backends, resolve
 from kube_nftlb.operator.gateway.changes import Affected, Changes, everything
 from kube_nftlb.operator.gateway.index import References
-from kube_nftlb.operator.gateway.listeners import Problem, admits_sets, sections, selects_by_labels
+from kube_nftlb.operator.gateway.listeners import Problem, sections, selects_by_labels
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
-from kube_nftlb.operator.gateway.status import refused_set
+from kube_nftlb.operator.gateway.sets import ListenerSets
 from kube_nftlb.operator.gateway.wanted import (
-    AddressRequest,
     ClassStatus,
     GatewayPlan,
     GatewayStatus,
@@ -28,9 +26,6 @@ from kube_nftlb.operator.gateway.wanted import (
 
 GATEWAYS_MAX: Final = 1024
 """The number of Gateways of a namespace; older ones come first."""
-
-SETS_MAX: Final = 64
-"""The number of ListenerSets of a namespace that a Gateway looks at; older ones come first."""
 
 
 def plan(objects: GatewayObjects) -> GatewayPlan:
@@ -46,28 +41,27 @@ class Planner:
     def __init__(self, objects: GatewayObjects) -> None:
         self._objects = objects
         self._references = References()
+        self._sets = ListenerSets(objects, self._references)
         self._grants: dict[str, dict[str, ReferenceGrant]] = {}
         self._backends: dict[RouteKey, Backends] = {}
         self._by_labels: set[ObjectKey] = set()
         """Gateways that select namespaces by labels, or have a ListenerSet that does."""
         self._budget: Budget[ObjectKey] = Budget(GATEWAYS_MAX)
-        self._set_budgets: dict[ObjectKey, Budget[ObjectKey]] = {}
-        """By Gateway."""
         self._records: dict[ObjectKey, GatewayRecord] = {}
         self._farms: dict[ObjectKey, ObjectKey] = {}
         """Gateways of farms."""
 
     def current(self) -> GatewayPlan:
         """Return all that is decided."""
-        result = _Result()
+        result = GatewayPlan()
         for name in self._objects.classes:
             result.classes[name] = self._class_status(name)
         for key, record in self._records.items():
-            result.add(key, record, record.refused_sets)
+            _add(result, key, record, record.refused_sets)
             result.farms.update(record.farms)
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
-        return result.plan()
+        return result
 
     def update(self, changes: Changes) -> GatewayPlan:
         """Decide about what these changes affect. Return what is decided about it, whether or not it is new.
@@ -77,7 +71,7 @@ class Planner:
         affected = Affected()
         self._follow_gateways(changes, affected)
         self._follow_routes(changes, affected)
-        result = _Result()
+        result = GatewayPlan()
         for name in changes.classes:
             result.classes[name] = self._class_status(name)
         for key in affected.gateways:
@@ -89,7 +83,7 @@ class Planner:
             result.farms[farm] = self._records[gateway].farms[farm] if gateway is not None else None
         for route in affected.statuses:
             result.routes[route] = self._parent_statuses(route)
-        return result.plan()
+        return result
 
     def _follow_gateways(self, changes: Changes, affected: Affected) -> None:
         objects, references = self._objects, self._references
@@ -101,26 +95,12 @@ class Planner:
         for key in changes.gateways:
             references.put_gateway(key, objects.gateways.get(key))
         for key in changes.listener_sets:
-            self._follow_set(key, affected)
+            self._sets.follow(key, affected)
         if changes.namespaces:
             affected.add_subjects(self._by_labels)
             affected.by_labels = self._by_labels.copy()
         for key in tuple(affected.subjects):
             affected.add_subjects(self._rank(key))
-
-    def _follow_set(self, key: ObjectKey, affected: Affected) -> None:
-        """Have its Gateways look at a ListenerSet, and at those that are too many since, or no more."""
-        listener_set = self._objects.listener_sets.get(key)
-        before = self._references.gateway_of(key)
-        self._references.put_set(key, listener_set)
-        gateway = self._references.gateway_of(key)
-        if before is not None and before != gateway:
-            affected.add_sets({key, *self._set_budgets[before].remove(key)}, before)
-            if not self._references.sets_of(before):
-                del self._set_budgets[before]
-        if gateway is not None and listener_set is not None:
-            budget = self._set_budgets.setdefault(gateway, Budget(SETS_MAX))
-            affected.add_sets({key, *budget.put(key, (False, rank(listener_set.metadata)))}, gateway)
 
     def _rank(self, key: ObjectKey) -> set[ObjectKey]:
         """Rank a Gateway among those of its namespace. Return those that are too many since, or no more."""
@@ -165,7 +145,7 @@ class Planner:
         self._backends[key] = resolve(key, route, self._objects.services, self._grants)
         return self._backends[key] != before
 
-    def _decide(self, key: ObjectKey, affected: Affected, result: "_Result") -> None:
+    def _decide(self, key: ObjectKey, affected: Affected, result: GatewayPlan) -> None:
         before = self._records.get(key)
         farms = before.farms if before is not None else {}
         sets = affected.sets.get(key, set())
@@ -175,7 +155,7 @@ class Planner:
             result.gateways.setdefault(key, None)
             if before is not None:
                 affected.statuses |= before.parents.keys()
-                result.forget(key, before)
+                _forget(result, key, before)
                 self._replace_farms(key, farms, {}, result)
                 self._by_labels.discard(key)
                 del self._records[key]
@@ -183,9 +163,9 @@ class Planner:
         whole = before is None or key in affected.subjects
         if whole:
             sets = {*sets, *self._references.sets_of(key)}
-        admitted = {each for each in sets if self._admits(key, gateway, each)}
+        admitted = {each for each in sets if self._sets.admits(gateway, each)}
         routes = affected.routes.get(key, set())
-        refused = {each: self._refused_set(key, each) for each in sets - admitted}
+        refused = {each: self._sets.refused(key, each) for each in sets - admitted}
         if before is None or whole or admitted or not before.subject.sets.keys().isdisjoint(sets):
             others = before.subject.sets.keys() - sets if before is not None else ()
             subject = self._subject(key, gateway, of_class, {*admitted, *others})
@@ -202,14 +182,14 @@ class Planner:
             changed |= record.put_route(route, self._candidate(record.subject, route))
         affected.statuses |= record.decide(self._objects.addresses.get(key), changed)
         self._replace_farms(key, farms, record.farms, result)
-        result.add(key, record, refused)
+        _add(result, key, record, refused)
 
     def _replace_farms(
         self,
         key: ObjectKey,
         before: Mapping[ObjectKey, WantedFarm],
         now: Mapping[ObjectKey, WantedFarm],
-        result: "_Result",
+        result: GatewayPlan,
     ) -> None:
         for farm in before.keys() - now.keys():
             del self._farms[farm]
@@ -218,24 +198,6 @@ class Planner:
             if before.get(farm) is not wanted:
                 self._farms[farm] = key
                 result.farms[farm] = wanted
-
-    def _admits(self, key: ObjectKey, gateway: Gateway, listener_set: ObjectKey) -> bool:
-        """Return True if a ListenerSet refers to a Gateway that admits it."""
-        if self._references.gateway_of(listener_set) != key or self._set_budgets[key].refuses(listener_set):
-            return False
-        return admits_sets(gateway, listener_set.namespace, self._objects.namespaces.get(listener_set.namespace))
-
-    def _refused_set(self, gateway: ObjectKey, key: ObjectKey) -> GatewayStatus | None:
-        """Return the status of a ListenerSet that its Gateway does not admit; None if it refers to that no more."""
-        listener_set = self._objects.listener_sets.get(key)
-        if listener_set is None or self._references.gateway_of(key) != gateway:
-            return None
-        of_namespace = f"ListenerSets of the namespace {key.namespace}"
-        problem = Problem("NotAllowed", f"the Gateway does not admit {of_namespace} (spec.allowedListeners)")
-        if self._set_budgets[gateway].refuses(key):
-            message = f"{SETS_MAX} older {of_namespace} refer to the Gateway, and it looks at no more"
-            problem = Problem("TooManyListeners", message)
-        return refused_set(problem, listener_set.metadata.generation)
 
     def _subject(
         self, key: ObjectKey, gateway: Gateway, of_class: GatewayClass, admitted: Iterable[ObjectKey]
@@ -294,27 +256,18 @@ class Planner:
         return classes.class_status(found, self._objects.versions)
 
 
-@dataclass(slots=True)
-class _Result:
-    farms: dict[ObjectKey, WantedFarm | None] = field(default_factory=dict)
-    requests: dict[ObjectKey, AddressRequest | None] = field(default_factory=dict)
-    classes: dict[str, ClassStatus | None] = field(default_factory=dict)
-    gateways: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
+def _forget(result: GatewayPlan, key: ObjectKey, record: GatewayRecord) -> None:
+    """Say that nothing is wanted of a Gateway any more, nor of its ListenerSets unless they have another one."""
+    result.requests[key] = None
+    for each in (*record.sets, *record.refused_sets):
+        result.listener_sets.setdefault(each, None)
 
-    def forget(self, key: ObjectKey, record: GatewayRecord) -> None:
-        """Say that nothing is wanted of a Gateway any more, nor of its ListenerSets unless they have another one."""
-        self.requests[key] = None
-        for each in (*record.sets, *record.refused_sets):
-            self.listener_sets.setdefault(each, None)
 
-    def add(self, key: ObjectKey, record: GatewayRecord, sets: Mapping[ObjectKey, GatewayStatus | None]) -> None:
-        """Say what is decided about a Gateway and its ListenerSets, and these others; nothing of farms and routes."""
-        self.requests[key] = record.request
-        self.gateways[key] = record.status
-        self.listener_sets.update(record.sets)
-        self.listener_sets.update((each, status) for each, status in sets.items() if status is not None)
-
-    def plan(self) -> GatewayPlan:
-        return GatewayPlan(self.farms, self.requests, self.classes, self.gateways, self.listener_sets, self.routes)
+def _add(
+    result: GatewayPlan, key: ObjectKey, record: GatewayRecord, sets: Mapping[ObjectKey, GatewayStatus | None]
+) -> None:
+    """Say what is decided about a Gateway and its ListenerSets, and these others; nothing of farms and routes."""
+    result.requests[key] = record.request
+    result.gateways[key] = record.status
+    result.listener_sets.update(record.sets)
+    result.listener_sets.update((each, status) for each, status in sets.items() if status is not None)

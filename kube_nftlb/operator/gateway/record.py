@@ -95,18 +95,16 @@ class GatewayRecord:
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
         if wanted.unclear:
             address = AddressState((), "AddressNotAssigned", wanted.unclear)
-        inside = wanted.request is not None and wanted.request.cluster
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (refused is None, usable) != (self._accepted, self._usable)
         self._accepted, self._usable = refused is None, usable
-        self._build_farms(subject, address.addresses if refused is None and address is not None else (), inside=inside)
+        self._build_farms(subject, address.addresses if refused is None and address is not None else ())
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
             built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
             return progress((name, subject.states.get(name)) for each in built for name in each)
 
-        routability = "Cluster" if inside else ""
-        facts = Facts(refused, _note(found), address, routability, self.routes.count, progress_of)
+        facts = Facts(refused, _note(found), address, self.routes.count, progress_of)
         self.request = wanted.request if not subject.surplus else None
         self.sets = {
             key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
@@ -118,7 +116,7 @@ class GatewayRecord:
             self._tell(key)
         return outdated
 
-    def _build_farms(self, subject: Subject, addresses: tuple[str, ...], *, inside: bool) -> None:
+    def _build_farms(self, subject: Subject, addresses: tuple[str, ...]) -> None:
         """Build the farms that differ from those there are."""
         built: dict[ListenerKey, _OfListener] = {}
         for listener, section in self._usable.items() if addresses else ():
@@ -131,7 +129,6 @@ class GatewayRecord:
                 key,
                 addresses,
                 subject.options,
-                inside,
             )
             before = self._of_listener.get(listener)
             if before is not None and before.inputs == inputs:
@@ -145,7 +142,6 @@ class GatewayRecord:
                 candidate.backends,
                 addresses,
                 subject.options,
-                inside=inside,
             )
             built[listener] = _OfListener(inputs, dict(found))
         self._of_listener = built

@@ -39,7 +39,6 @@ class Facts(NamedTuple):
     note: str
     """What its Accepted says besides; empty for nothing."""
     address: AddressState | None
-    routability: str
     attached: Callable[[ListenerKey], int]
     """Returns the number of routes attached to a listener."""
     progress: Callable[[Iterable[ListenerKey]], Progress]
@@ -64,7 +63,7 @@ def gateway_status(own: Sequence[Section], sets: int, facts: Facts, generation: 
     )
     listeners = tuple(_listener(each, facts, generation) for each in own)
     addresses = facts.address.addresses if facts.address is not None else ()
-    return GatewayStatus((accepted, programmed), listeners, addresses, facts.routability if addresses else "", sets)
+    return GatewayStatus((accepted, programmed), listeners, addresses, sets)
 
 
 def none_usable(own: Sequence[Section]) -> Problem | None:

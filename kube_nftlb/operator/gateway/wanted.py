@@ -47,8 +47,6 @@ class AddressRequest:
     """Without static ones: a family each; empty: one address of the family that pools have, IPv4 rather than IPv6."""
     pool: str = ""
     """The only pool to take from; empty: any."""
-    cluster: bool = False
-    """From the ranges of cluster IPs (``routability: Cluster``), not from a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,6 @@ class GatewayStatus:
     conditions: tuple[Wanted, ...]
     listeners: tuple[ListenerStatus, ...]
     addresses: tuple[str, ...] = ()
-    routability: str = ""
-    """Of the addresses, if ``spec.addresses`` says so."""
     listener_sets: int | None = None
     """attachedListenerSets; None: the object is a ListenerSet."""
 
@@ -101,9 +97,9 @@ class GatewayPlan:
     not ours. A route without parents of ours has none.
     """
 
-    farms: Mapping[ObjectKey, WantedFarm | None] = field(default_factory=dict)
-    requests: Mapping[ObjectKey, AddressRequest | None] = field(default_factory=dict)
-    classes: Mapping[str, ClassStatus | None] = field(default_factory=dict)
-    gateways: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    listener_sets: Mapping[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
-    routes: Mapping[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
+    farms: dict[ObjectKey, WantedFarm | None] = field(default_factory=dict)
+    requests: dict[ObjectKey, AddressRequest | None] = field(default_factory=dict)
+    classes: dict[str, ClassStatus | None] = field(default_factory=dict)
+    gateways: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
+    routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)

@@ -53,6 +53,8 @@ class GatewayStatuses:
         self._now = now
         self._queue: WorkQueue[Ref] = WorkQueue(clock, group=attrgetter("namespace"))
         self._wanted: dict[Ref, _Status] = {}
+        self._unkept: dict[Ref, _Status] = {}
+        """What was written, and is not kept: a CustomResourceDefinition lacks some of it."""
         self._backoff: Backoff[Ref] = Backoff()
 
     def replace(self, plan: GatewayPlan) -> None:
@@ -104,11 +106,13 @@ class GatewayStatuses:
         wanted, known = self._wanted.get(ref), self._store.written.get(ref)
         if wanted is None or known is None:
             self._wanted.pop(ref, None)
+            self._unkept.pop(ref, None)
             self._backoff.forget(ref)
             return None
         self._events.report(Subject(ref.resource, ref.namespace, ref.name, known.uid), _findings(wanted))
-        merged = _merged(known.status, wanted, timestamps.seconds(self._now()))
-        if merged is None:
+        now = timestamps.seconds(self._now())
+        merged = _merged(known.status, wanted, now)
+        if merged is None or self._unkept.get(ref) == wanted:
             return None
         began = self._clock()
         self._budget.take(began)
@@ -129,6 +133,11 @@ class GatewayStatuses:
             return self._failed(ref, error, began)
         self._budget.done(self._clock() - began, self._clock(), overloaded=False)
         self._store.put_answer(ref.resource, answer)
+        self._unkept.pop(ref, None)
+        if _merged(answer.get("status") or {}, wanted, now) is not None:
+            # To write it again and again would not help.
+            self._unkept[ref] = wanted
+            _log.warning("the API server does not keep all of a status: update the definitions", kind=ref.resource.kind)
         self._backoff.forget(ref)
         return None
 

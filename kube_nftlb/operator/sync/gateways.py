@@ -31,7 +31,6 @@ from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 _AT_ONCE = 64
 """How many changed objects of each kind are decided about before others have their turn."""
 _RETRY_S = 1.0
-_CLUSTER = "spec.addresses: routability Cluster is not supported"
 
 _log = structlog.get_logger()
 
@@ -155,7 +154,7 @@ class Gateways:
     def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
         gateway = self._store.objects.gateways.get(key)
-        if gateway is None or wanted is None or wanted.cluster:
+        if gateway is None or wanted is None:
             return None
         request = addresses.request_of(GatewayKey(*key), gateway, wanted)
         given: tuple[Ip, ...] = ()
@@ -177,7 +176,6 @@ class Gateways:
         else:
             self._book.remove(holder)
             self._decided.discard(key)
-            state = AddressState((), "AddressNotAssigned", _CLUSTER) if wanted is not None else None
         if request is not None and wanted is not None and state is not None and state.problem:
             self._waiting[key] = wanted
         else:

@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb.operator.gateway import plan
 from kube_nftlb.operator.gateway.changes import Changes, everything
-from kube_nftlb.operator.gateway.objects import AddressState, ObjectKey
+from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 from tests.unit.operator.gateway.objects import (
     GATEWAY,
@@ -17,11 +17,8 @@ from tests.unit.operator.gateway.objects import (
     of_gateway,
     parent,
     route,
-    specs,
     world,
 )
-
-CLUSTER = {"routability": "Cluster"}
 
 
 @pytest.mark.parametrize(
@@ -35,8 +32,6 @@ CLUSTER = {"routability": "Cluster"}
         ([], {"ip-families": "ipv6"}, AddressRequest(families=("ipv6",))),
         ([], {"ip-families": "ipv6, ipv4"}, AddressRequest(families=("ipv6", "ipv4"))),
         ([{"value": "192.0.2.9"}], {"ip-families": "ipv6"}, AddressRequest(("192.0.2.9",))),
-        ([CLUSTER], {}, AddressRequest(cluster=True)),
-        ([{"value": "10.96.0.9", **CLUSTER}], {}, AddressRequest(("10.96.0.9",), cluster=True)),
     ],
 )
 def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str], request_: AddressRequest) -> None:
@@ -52,8 +47,7 @@ def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str
         [{"type": "Hostname", "value": "a.example"}],
         [{"type": "NamedAddress", "value": "a"}],
         [{"type": "test/fake-invalid-type", "value": "x"}, {"value": "192.0.2.9"}],
-        [{"routability": "example.com/vpc"}],
-        [CLUSTER, {}],
+        [{"routability": "Cluster"}],
     ],
 )
 def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
@@ -110,12 +104,3 @@ def test_a_namespace_has_so_many_gateways_the_oldest_first(monkeypatch: pytest.M
     found = planner.update(Changes(gateways={old}))
     assert of_gateway(found)["Accepted"] == ("True", "Accepted")
     assert found.requests == {GATEWAY: AddressRequest(), old: None}
-
-
-def test_addresses_inside_the_cluster_are_cluster_ips() -> None:
-    found = decided([gateway(addresses=[CLUSTER])], [route()], addresses={GATEWAY: AddressState(("10.96.0.9",))})
-    (spec,) = specs(found)
-    assert spec["addresses"] == [{"type": "ClusterIP", "ip": "10.96.0.9", "ports": "80"}]
-    status = found.gateways[GATEWAY]
-    assert status is not None
-    assert (status.addresses, status.routability) == (("10.96.0.9",), "Cluster")

@@ -40,7 +40,7 @@ def groups(found: Any) -> list[tuple[str, str, int]]:
     """Return namespace/Service, port and weight of each group of the only farm; without a Service it refuses."""
     (spec,) = specs(found)
     return [
-        (f"{each.get('namespace', '')}/{each['service']}" if not each["refuse"] else "", each["port"], each["weight"])
+        (f"{each['namespace']}/{each['service']}" if not each["refuse"] else "", each["port"], each["weight"])
         for each in spec["backendsFrom"]
     ]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.operator.gateway import listeners as limits
-from kube_nftlb.operator.gateway import plan
+from kube_nftlb.operator.gateway import sets as sets_of_namespace
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.wanted import GatewayPlan
 from tests.unit.operator.gateway.objects import (
@@ -212,7 +212,7 @@ def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.Mo
 
 
 def test_a_namespace_has_so_many_listener_sets_at_a_gateway_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "SETS_MAX", 1)
+    monkeypatch.setattr(sets_of_namespace, "SETS_MAX", 1)
     sets = [
         listener_set("young", listener("a", 90)),
         listener_set("old", listener("a", 91), age=9),

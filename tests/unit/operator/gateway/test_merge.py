@@ -164,12 +164,6 @@ def test_a_listener_keeps_the_conditions_of_others_and_one_that_is_gone_goes() -
     assert merged["listeners"] == [{**LISTENER, "conditions": [raw("example.com/Other"), raw(lastTransitionTime=NOW)]}]
 
 
-def test_only_addresses_that_ask_for_it_tell_where_they_are_routed() -> None:
-    merged = merge_gateway({}, status(addresses=("10.96.0.9",), routability="Cluster", listener_sets=0), NOW)
-    assert merged is not None
-    assert merged["addresses"] == [{"type": "IPAddress", "value": "10.96.0.9", "routability": "Cluster"}]
-
-
 def test_a_listener_set_has_no_addresses() -> None:
     merged = merge_gateway({}, status(), NOW)
     assert merged is not None

@@ -1,5 +1,6 @@
 """Deciding again about what changed gives the same as deciding about all."""
 
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -7,12 +8,16 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.values import expand_ports
 from kube_nftlb.operator.gateway import attached
 from kube_nftlb.operator.gateway import listeners as listeners_
 from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway import sets as sets_
 from kube_nftlb.operator.gateway.changes import Changes
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, RouteKey
 from kube_nftlb.operator.gateway.plan import Planner, plan
+from kube_nftlb.operator.gateway.wanted import GatewayPlan
 from tests.unit.operator.gateway.objects import (
     GATEWAY,
     admitting,
@@ -31,7 +36,7 @@ from tests.unit.operator.gateway.objects import (
 LIMITS: Any = (
     (listeners_, "LISTENERS_MAX", 2),
     (attached, "ROUTES_MAX", 1),
-    (plan_, "SETS_MAX", 1),
+    (sets_, "SETS_MAX", 1),
     (plan_, "GATEWAYS_MAX", 1),
 )
 NAMESPACES = ("infra", "tenant")
@@ -190,10 +195,33 @@ def _check(changes: list[tuple[str, Any, Any]], batches: list[int]) -> None:
         _apply(planner, objects, known, batch)
         full = plan(objects)
         assert planner.current() == full
+        _check_farms(objects, full)
         for what in ("farms", "requests", "gateways", "routes", "listener_sets", "classes"):
             told = {key: value for key, value in known[what].items() if value not in (None, ())}
             wanted = {key: value for key, value in getattr(full, what).items() if value not in (None, ())}
             assert told == wanted, what
+
+
+def _check_farms(objects: GatewayObjects, found: GatewayPlan) -> None:
+    """No two farms of a Gateway share a listener, and all that go to other namespaces are permitted to."""
+    listeners: Counter[tuple[Any, ...]] = Counter()
+    for key, farm in found.farms.items():
+        assert farm is not None
+        spec = FarmSpec.model_validate(farm.spec)
+        owner = farm.metadata["ownerReferences"][0]
+        listeners.update(
+            (farm.gateway, address.ip, spec.protocol, port)
+            for address in spec.addresses
+            for port in expand_ports(address.ports)
+        )
+        for group in spec.backends_from:
+            assert not group.namespace or any(
+                grant.permits(owner["kind"], key.namespace, group.service)
+                for of, grant in objects.grants.items()
+                if of.namespace == group.namespace
+            )
+            assert group.refuse or (group.namespace or key.namespace, group.service) in objects.services
+    assert set(listeners.values()) <= {1}
 
 
 def _apply(

@@ -58,11 +58,17 @@ class GatewayKube(FakeKube):
     def __init__(self) -> None:
         super().__init__()
         self.kinds = {each.plural for each in KINDS}
+        self.pruned = ""
+        """A field of statuses that the definitions lack."""
 
     async def request(self, method: str, path: str, **_: Any) -> Json:
         if not self.kinds:
             raise errors.NotFoundError(404, "NotFound", path)
         return {"resources": [{"name": each} for each in self.kinds]}
+
+    def put(self, resource: Resource, raw: Json) -> Json:
+        status = {key: value for key, value in raw.get("status", {}).items() if key != self.pruned}
+        return super().put(resource, {**raw, "status": status} if "status" in raw else raw)
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
         if resource.plural == "customresourcedefinitions":
@@ -444,3 +450,14 @@ async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody
         kube.put(GATEWAYS, raw_gateway("next"))
         await asyncio.sleep(1)
         assert addresses(kube, "next") == ["192.0.2.0"]
+
+
+async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_and_again(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    kube.pruned = "supportedFeatures"
+    operator = Operator(time, kube)
+    async with running(operator):
+        await asyncio.sleep(30)
+        assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
+        assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
