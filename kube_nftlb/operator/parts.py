@@ -18,13 +18,11 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
-from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.gateway_parts import GatewayParts
 from kube_nftlb.operator.informers.address_informer import AddressInformer
-from kube_nftlb.operator.informers.gateway_informer import GatewayInformer
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
@@ -38,8 +36,6 @@ from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.addresses import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
-from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
-from kube_nftlb.operator.sync.gateways import Gateways
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
@@ -83,12 +79,6 @@ class Parts:
         self.active = asyncio.Event()
         """Set once this replica writes."""
         book = self.cache.addresses
-        options = Options(settings.gateway_engine)
-        self._store = (
-            GatewayStore(self.cache.services, book.namespaces, options)
-            if settings.gateway and book is not None
-            else None
-        )
         self._events = Events(kube, Source(COMPONENT), exists=self._exists)
         self._policies = PolicyStatuses(kube, self.writer, self._events, clock)
         self._silent_agents = SilentAgents(kube, self.writer, self._events, self.mark)
@@ -111,22 +101,18 @@ class Parts:
         self._addresses: AddressAssigner | None = None
         self._pool_statuses: PoolStatuses | None = None
         self._address_informer: AddressInformer | None = None
-        self._gateways: Gateways | None = None
-        if self._store is not None and book is not None:
-            budget = self.reconciler.statuses.budget
-            self._gateway_statuses = GatewayStatuses(kube, self._store, self._events, budget, clock)
-            self._gateways = Gateways(
-                self._store,
+        self._gateways: GatewayParts | None = None
+        if settings.gateway and book is not None:
+            self._gateways = GatewayParts(
+                kube,
                 self.cache,
                 book,
-                self.reconciler.routes,
-                self._gateway_statuses,
+                self._events,
+                self.reconciler,
+                clock,
                 self.mark,
+                settings.gateway_engine,
                 _permissions(settings),
-            )
-            self.reconciler.statuses.observers.append(self._gateways)
-            self._gateway_informer = GatewayInformer(
-                kube, self._store, self._gateways.wake, self._gateway_statuses.seen
             )
         if book is not None and self.writer.pools is not None:
             reconcile = self.reconciler.services.queue.add
@@ -150,7 +136,7 @@ class Parts:
         gated = [self._gated_pods.run] if self._gated_pods is not None else []
         pools = self._address_informer
         addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
-        gateways = [self._gateway_informer.run] if self._gateways is not None else []
+        gateways = self._gateways.readers() if self._gateways is not None else []
         return [self._pods.run, *gated, *addresses, *gateways, *followed, self._api_addresses.run]
 
     def writers(self) -> list[Work]:
@@ -165,7 +151,7 @@ class Parts:
             *[self.reconciler.statuses.work] * _STATUS_WORKERS,
             *self._gate_work(),
             *self._address_work(),
-            *self._gateway_work(),
+            *(self._gateways.writers() if self._gateways is not None else []),
             *([self._conditions.run] if self._conditions is not None else []),
         ]
 
@@ -179,11 +165,6 @@ class Parts:
             return []
         return [self._addresses.retry, self._pool_statuses.write, *[self._addresses.work] * _ADDRESS_WRITERS]
 
-    def _gateway_work(self) -> list[Work]:
-        if self._gateways is None:
-            return []
-        return [self._gateways.run, *[self._gateway_statuses.work] * _STATUS_WORKERS]
-
     async def until_listed(self) -> None:
         """Wait until everything is listed: before that, an existing farm might seem to be needed no more."""
         await self.lister.fill()
@@ -192,8 +173,6 @@ class Parts:
             await self._gated_pods.listed.wait()
         if self._address_informer is not None:
             await self._address_informer.until_listed()
-        if self._gateways is not None:
-            await self._gateway_informer.listed.wait()
         await self._informers.until_listed()
         # Before any farm is made of a Service.
         await self._api_addresses.look()
@@ -223,10 +202,8 @@ class Parts:
             self.writer.changes.forget()
 
     def _exists(self, part: Part) -> bool:
-        resource, namespace, name, uid = part.subject
-        if self._store is not None and resource in KINDS:
-            return self._store.uid(Ref(resource, namespace, name)) == uid
-        return exists(self.cache, part)
+        known = self._gateways.knows(part) if self._gateways is not None else None
+        return exists(self.cache, part) if known is None else known
 
     def _addresses_freed(self) -> None:
         if self._gateways is not None:

@@ -76,7 +76,13 @@ class GatewayInformer:
         return {each for each in KINDS if each.plural in plurals}
 
     async def _version(self, resource: Resource) -> str:
-        found = await self._kube.get(CRDS, f"{resource.plural}.{resource.group}")
+        try:
+            found = await self._kube.get(CRDS, f"{resource.plural}.{resource.group}")
+        except errors.KubeError as error:
+            if error.status not in (403, 404):
+                raise
+            # It only says which version is served.
+            return ""
         return str((found["metadata"].get("annotations") or {}).get(_VERSION, ""))
 
     async def _watch(self, resource: Resource) -> None:
