@@ -126,6 +126,7 @@ class GatewayRecord:
                 section,
                 candidate.backends,
                 candidate.route.metadata.uid,
+                candidate.route.metadata.creation_timestamp,
                 key,
                 addresses,
                 subject.options,

@@ -27,7 +27,6 @@ from tests.unit.operator.gateway.objects import (
     grant,
     listener,
     listener_set,
-    parent,
     route,
     service,
     world,
@@ -175,14 +174,14 @@ def _check(changes: list[tuple[str, Any, Any]], batches: list[int]) -> None:
         [
             route(
                 backend(namespace="tenant" if key.namespace == "infra" else "infra"),
-                parents=[parent(), {"kind": "ListenerSet", **SETS[0]._asdict()}],
+                parents=[each._asdict() for each in GATEWAYS] + [{"kind": "ListenerSet", **SETS[0]._asdict()}],
                 name=key.name,
                 namespace=key.namespace,
             )
             for key in ROUTES
         ],
         [service("web", namespace) for namespace in NAMESPACES],
-        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS],
+        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS[:2]],
         grants=[grant("infra", "tenant")],
         namespaces={"infra": SELECTED},
     )
