@@ -45,7 +45,7 @@ def backend(service: str, weight: int = 1, namespace: str = "", port: int = 80) 
 
 
 def route(
-    name: str, namespace: str, parent: str, *backends: dict[str, Any], kind: str = "TCPRoute", **reference: Any
+    name: str, namespace: str, parent: str, /, *backends: dict[str, Any], kind: str = "TCPRoute", **reference: Any
 ) -> dict[str, Any]:
     """A route to these backends; ``reference`` has further fields of the parentRef, such as sectionName."""
     return {

@@ -175,6 +175,15 @@ def raw_route(name: str = "web", gateway: str = "edge", **backend: Any) -> Json:
     return {"metadata": meta(name), "spec": spec}
 
 
+async def served(operator: Operator, kube: FakeKube) -> None:
+    """Make a Service, a Gateway and a route to it."""
+    ports = [{"name": "http", "port": 80}]
+    operator.put(kube, SERVICES, raw_service("web", ports=ports, selector={"app": "web"}))
+    kube.put(GATEWAYS, raw_gateway())
+    kube.put(TCP_ROUTES, raw_route())
+    await asyncio.sleep(0.1)
+
+
 def farms(kube: FakeKube) -> dict[str, Json]:
     found = {key[2]: raw for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS}
     return {name.rpartition("-")[0]: raw["spec"] for name, raw in found.items()}
@@ -195,10 +204,7 @@ def addresses(kube: FakeKube, name: str = "edge") -> list[str]:
 async def test_a_route_becomes_a_farm_at_the_address_of_its_gateway(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
     async with running(operator):
-        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
-        kube.put(GATEWAYS, raw_gateway())
-        kube.put(TCP_ROUTES, raw_route())
-        await asyncio.sleep(0.1)
+        await served(operator, kube)
         (name,) = farms(kube)
         assert name == "web--edge--tcp"
         assert farms(kube)[name]["addresses"] == [{"type": "LoadBalancer", "ip": "192.0.2.0", "ports": "80"}]
@@ -342,10 +348,7 @@ async def test_a_farm_that_no_route_wants_is_deleted(kube: GatewayKube, time: Vi
 async def test_edits_of_a_farm_are_undone(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
     async with running(operator):
-        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
-        kube.put(GATEWAYS, raw_gateway())
-        kube.put(TCP_ROUTES, raw_route())
-        await asyncio.sleep(1)
+        await served(operator, kube)
         ((key, made),) = [(key, raw) for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]
         edited = {**made, "spec": {**made["spec"], "backendsFrom": [{"namespace": "kube-system", "service": "dns"}]}}
         operator.put(kube, FARMS, edited)
@@ -369,11 +372,7 @@ async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
 ) -> None:
     operator = Operator(time, kube)
     async with running(operator):
-        ports = [{"name": "http", "port": 80}]
-        operator.put(kube, SERVICES, raw_service("web", ports=ports, selector={"app": "web"}))
-        kube.put(GATEWAYS, raw_gateway())
-        kube.put(TCP_ROUTES, raw_route())
-        await asyncio.sleep(0.5)
+        await served(operator, kube)
         pod = raw_pod("web-1", annotations={"state": "drain"})
         pod["metadata"]["labels"] = {"app": "web"}
         seen = slim(pod)
@@ -402,10 +401,7 @@ async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_
 ) -> None:
     operator = Operator(time, kube)
     async with running(operator):
-        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
-        kube.put(GATEWAYS, raw_gateway())
-        kube.put(TCP_ROUTES, raw_route())
-        await asyncio.sleep(1)
+        await served(operator, kube)
         late = kube.find(GATEWAYS, "edge", "default")
         assert late is not None
         kube.remove(GATEWAYS, "edge", "default")
@@ -438,10 +434,7 @@ async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody
 ) -> None:
     operator = Operator(time, kube)
     async with running(operator):
-        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
-        kube.put(GATEWAYS, raw_gateway())
-        kube.put(TCP_ROUTES, raw_route())
-        await asyncio.sleep(1)
+        await served(operator, kube)
         kube.remove(GATEWAYS, "edge", "default")
         operator.store.versions = frozenset(["v1.7.0"])
         operator.gateways.wake()
