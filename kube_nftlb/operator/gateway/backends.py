@@ -67,7 +67,8 @@ def resolve(
         weights[target] = weights.get(target, 0) + reference.weight
     if not any(weights.values()):
         # The references stay, so that open connections do; a farm has room for so many, with the one that refuses.
-        weights = {**dict.fromkeys([each for each in weights if each is not None][: REFERENCES_MAX - 1], 0), None: 1}
+        followed: list[Target | None] = [each for each in weights if each is not None]
+        weights = {**dict.fromkeys(followed[: REFERENCES_MAX - 1], 0), None: 1}
     elif not weights.get(None, 1):
         del weights[None]
     return Backends(tuple(_scaled(weights)), _summary(problems))
