@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.api.farm.backends_from import WEIGHT_MAX
+from kube_nftlb.api.farm.backends_from import REFERENCES_MAX, WEIGHT_MAX
 from kube_nftlb.api.gateway.route import PROTOCOLS, BackendReference, ReferenceGrant, Route
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.gateway.listeners import Problem
@@ -66,7 +66,9 @@ def resolve(
             problems.append(found)
         weights[target] = weights.get(target, 0) + reference.weight
     if not any(weights.values()):
-        weights[None] = 1
+        # The references stay, so that open connections do; a farm has room for so many, with the one that refuses.
+        followed: list[Target | None] = [each for each in weights if each is not None]
+        weights = {**dict.fromkeys(followed[: REFERENCES_MAX - 1], 0), None: 1}
     elif not weights.get(None, 1):
         del weights[None]
     return Backends(tuple(_scaled(weights)), _summary(problems))

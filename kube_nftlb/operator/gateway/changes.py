@@ -39,8 +39,6 @@ class Affected:
     gateways: set[ObjectKey] = field(default_factory=set)
     subjects: set[ObjectKey] = field(default_factory=set)
     """Those of them of which more is new than their addresses, ListenerSets and the states of their farms."""
-    by_labels: set[ObjectKey] = field(default_factory=set)
-    """Those of them whose routes may be admitted otherwise, by their namespaces' labels."""
     sets: dict[ObjectKey, set[ObjectKey]] = field(default_factory=dict)
     """The ListenerSets of these Gateways that are new, or are theirs no more."""
     routes: dict[ObjectKey, set[RouteKey]] = field(default_factory=dict)

@@ -23,7 +23,9 @@ class References:
         self._services: dict[RouteKey, frozenset[ObjectKey]] = {}
         self._routes_to: Multimap[ObjectKey, RouteKey] = Multimap()
         self._routes_into: Multimap[str, RouteKey] = Multimap()
+        self._routes_in: Multimap[str, RouteKey] = Multimap()
         self._gateway_of: dict[ObjectKey, ObjectKey] = {}
+        self._sets_in: Multimap[str, ObjectKey] = Multimap()
         self._sets_of: Multimap[ObjectKey, ObjectKey] = Multimap()
         self._class_of: dict[ObjectKey, str] = {}
         self._of_class: Multimap[str, ObjectKey] = Multimap()
@@ -35,6 +37,7 @@ class References:
     def put_set(self, key: ObjectKey, listener_set: ListenerSet | None) -> None:
         """Add, replace or (None) remove a ListenerSet."""
         _put(self._gateway_of, self._sets_of, key, _gateway(listener_set) if listener_set is not None else None)
+        (self._sets_in.add if listener_set is not None else self._sets_in.discard)(key.namespace, key)
 
     def put_route(self, key: RouteKey, route: Route | None) -> None:
         """Add, replace or (None) remove a route."""
@@ -44,7 +47,9 @@ class References:
             self._routes_to.discard(service, key)
             self._routes_into.discard(service.namespace, key)
         if route is None:
+            self._routes_in.discard(key.namespace, key)
             return
+        self._routes_in.add(key.namespace, key)
         self._parents[key] = frozenset(parent for _, parent in parents(route))
         self._services[key] = frozenset(services_of(route))
         for parent in self._parents[key]:
@@ -73,6 +78,14 @@ class References:
             for parent in self._parents.get(route, ())
         )
         return {gateway for gateway in found if gateway is not None}
+
+    def sets_in(self, namespace: str) -> Set[ObjectKey]:
+        """Return the ListenerSets of a namespace."""
+        return self._sets_in.get(namespace)
+
+    def routes_in(self, namespace: str) -> Set[RouteKey]:
+        """Return the routes of a namespace."""
+        return self._routes_in.get(namespace)
 
     def routes(self, gateway: ObjectKey) -> Iterator[RouteKey]:
         """Yield the routes that refer to a Gateway, or to one of its ListenerSets; some of them several times."""

@@ -95,14 +95,6 @@ def admits_sets(gateway: Gateway, namespace: str, labels: Mapping[str, str] | No
     return namespaces.admits(gateway.metadata.namespace, namespace, labels, "None")
 
 
-def selects_by_labels(found: Gateway | ListenerSet) -> bool:
-    """Return True if an object admits others by the labels of their namespaces."""
-    allowed = found.spec.allowed_listeners if isinstance(found, Gateway) else None
-    admitting = [each.allowed_routes.namespaces for each in found.spec.listeners if each.allowed_routes is not None]
-    admitting += [allowed.namespaces] if allowed is not None else []
-    return any(each is not None and each.selector is not None for each in admitting)
-
-
 def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Sections:
     """Return the listeners of a Gateway and of the ListenerSets that it admits."""
     namespace = gateway.metadata.namespace

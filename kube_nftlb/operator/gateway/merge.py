@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kube_nftlb.api.gateway import GROUP
 from kube_nftlb.operator.gateway.objects import CONTROLLER
-from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayStatus, ListenerStatus, ParentStatus, Wanted
+from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayStatus, ListenerStatus, ParentStatus, WantedCondition
 
 OWN: Final = frozenset(("Accepted", "Programmed", "ResolvedRefs", "Conflicted", "SupportedVersion"))
 """The types of the conditions that we write; others are not ours, whatever object has them."""
@@ -13,7 +13,7 @@ OWN: Final = frozenset(("Accepted", "Programmed", "ResolvedRefs", "Conflicted", 
 Raw = dict[str, Any]
 
 
-def merge_conditions(before: Any, wanted: Iterable[Wanted], now: str) -> list[Raw]:
+def merge_conditions(before: Any, wanted: Iterable[WantedCondition], now: str) -> list[Raw]:
     """Return the conditions that an object is to have: those of others in their places, and ours.
 
     ``before`` is what the API server has, of any form. ``now`` (RFC 3339) becomes the lastTransitionTime of a condition
@@ -39,7 +39,7 @@ def _generation(raw: Mapping[str, Any]) -> int:
     return generation if isinstance(generation, int) else 0
 
 
-def _condition(wanted: Wanted, before: Mapping[str, Any], now: str) -> Raw:
+def _condition(wanted: WantedCondition, before: Mapping[str, Any], now: str) -> Raw:
     since = before.get("lastTransitionTime") if before.get("status") == wanted.status else None
     return {
         "type": wanted.type,

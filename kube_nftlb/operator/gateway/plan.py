@@ -12,7 +12,7 @@ from kube_nftlb.operator.gateway.attachment import attach
 from kube_nftlb.operator.gateway.backends import Backends, resolve
 from kube_nftlb.operator.gateway.changes import Affected, Changes, everything
 from kube_nftlb.operator.gateway.index import References
-from kube_nftlb.operator.gateway.listeners import Problem, sections, selects_by_labels
+from kube_nftlb.operator.gateway.listeners import Problem, sections
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.sets import ListenerSets
@@ -44,8 +44,6 @@ class Planner:
         self._sets = ListenerSets(objects, self._references)
         self._grants: dict[str, dict[str, ReferenceGrant]] = {}
         self._backends: dict[RouteKey, Backends] = {}
-        self._by_labels: set[ObjectKey] = set()
-        """Gateways that select namespaces by labels, or have a ListenerSet that does."""
         self._budget: Budget[ObjectKey] = Budget(GATEWAYS_MAX)
         self._records: dict[ObjectKey, GatewayRecord] = {}
         self._farms: dict[ObjectKey, ObjectKey] = {}
@@ -70,6 +68,8 @@ class Planner:
         """
         affected = Affected()
         self._follow_gateways(changes, affected)
+        for namespace in changes.namespaces:
+            self._follow_namespace(namespace, affected)
         self._follow_routes(changes, affected)
         result = GatewayPlan()
         for name in changes.classes:
@@ -96,9 +96,6 @@ class Planner:
             references.put_gateway(key, objects.gateways.get(key))
         for key in changes.listener_sets:
             self._sets.follow(key, affected)
-        if changes.namespaces:
-            affected.add_subjects(self._by_labels)
-            affected.by_labels = self._by_labels.copy()
         for key in tuple(affected.subjects):
             affected.add_subjects(self._rank(key))
 
@@ -108,6 +105,14 @@ class Planner:
         if gateway is None or self._class_of_ours(gateway) is None:
             return self._budget.remove(key)
         return self._budget.put(key, (False, rank(gateway.metadata)))
+
+    def _follow_namespace(self, namespace: str, affected: Affected) -> None:
+        """Have what a namespace has judged again, by its labels."""
+        for listener_set in self._references.sets_in(namespace):
+            if (gateway := self._references.gateway_of(listener_set)) is not None:
+                affected.add_sets([listener_set], gateway)
+        for route in self._references.routes_in(namespace):
+            affected.add_route(route, self._references.gateways(route))
 
     def _follow_routes(self, changes: Changes, affected: Affected) -> None:
         objects, references = self._objects, self._references
@@ -157,7 +162,6 @@ class Planner:
                 affected.statuses |= before.parents.keys()
                 _forget(result, key, before)
                 self._replace_farms(key, farms, {}, result)
-                self._by_labels.discard(key)
                 del self._records[key]
             return
         whole = before is None or key in affected.subjects
@@ -170,7 +174,7 @@ class Planner:
             others = before.subject.sets.keys() - sets if before is not None else ()
             subject = self._subject(key, gateway, of_class, {*admitted, *others})
             record = before or GatewayRecord(subject)
-            if before is None or record.subject.sections != subject.sections or key in affected.by_labels:
+            if before is None or record.subject.sections != subject.sections:
                 routes = {*routes, *record.routes, *self._references.routes(key)}
             refused |= record.put_subject(subject)
         else:
@@ -205,8 +209,6 @@ class Planner:
         """Return a Gateway with what the decision depends on, beside its routes and address."""
         objects = self._objects
         sets = {each: objects.listener_sets[each] for each in admitted}
-        by_labels = selects_by_labels(gateway) or any(map(selects_by_labels, sets.values()))
-        (self._by_labels.add if by_labels else self._by_labels.discard)(key)
         return Subject(
             key,
             gateway,

@@ -1,6 +1,6 @@
 """What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,6 +126,7 @@ class GatewayRecord:
                 section,
                 candidate.backends,
                 candidate.route.metadata.uid,
+                candidate.route.metadata.creation_timestamp,
                 key,
                 addresses,
                 subject.options,
@@ -172,11 +173,15 @@ class GatewayRecord:
             found = serves if self.routes.serving(listener) == key else waits
             (found if usable else invalid).append(listener.name)
         parts = (
-            ("serves the listeners ", serves),
-            ("an older route serves the listeners ", waits),
-            ("not valid, and not served: the listeners ", invalid),
+            ("serves", serves),
+            ("an older route serves", waits),
+            ("not valid, and not served:", invalid),
         )
-        return "; ".join(what + some_of(found) for what, found in parts if found)
+        return "; ".join(f"{what} {_named(found)}" for what, found in parts if found)
+
+
+def _named(listeners: Sequence[str]) -> str:
+    return f"the listener{'s' if len(listeners) > 1 else ''} {some_of(listeners)}"
 
 
 def _parameters(gateway: Gateway) -> Problem | None:

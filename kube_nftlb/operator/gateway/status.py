@@ -9,7 +9,7 @@ from kube_nftlb.operator.gateway.backends import Backends
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section
 from kube_nftlb.operator.gateway.objects import AddressState
 from kube_nftlb.operator.gateway.progress import Progress
-from kube_nftlb.operator.gateway.wanted import GatewayStatus, ListenerStatus, ParentStatus, Wanted
+from kube_nftlb.operator.gateway.wanted import GatewayStatus, ListenerStatus, ParentStatus, WantedCondition
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import GatewayReason
 
@@ -20,12 +20,12 @@ _OK: Final = "nothing is wrong with it"
 Status = Literal["True", "False"]
 
 
-def condition(type_: str, status: Status, reason: GatewayReason, message: str, generation: int) -> Wanted:
+def condition(type_: str, status: Status, reason: GatewayReason, message: str, generation: int) -> WantedCondition:
     """Return a condition, with a message that is not too long."""
-    return Wanted(type_, status, reason, message[:_MESSAGE_MAX], generation)
+    return WantedCondition(type_, status, reason, message[:_MESSAGE_MAX], generation)
 
 
-def judged(type_: str, problem: Problem | None, good: Problem, generation: int) -> Wanted:
+def judged(type_: str, problem: Problem | None, good: Problem, generation: int) -> WantedCondition:
     """Return a condition that is false for a problem, and else true for ``good``."""
     reason, message = problem or good
     return condition(type_, "True" if problem is None else "False", reason, message, generation)

@@ -12,7 +12,7 @@ from kube_nftlb.reasons import GatewayReason
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCondition:
     """A condition that we write, but for the time of its last transition."""
 
     type: str
@@ -57,14 +57,14 @@ class ListenerStatus:
     kinds: tuple[str, ...]
     """The kinds of supportedKinds, all of Gateway API's group."""
     attached: int
-    conditions: tuple[Wanted, ...]
+    conditions: tuple[WantedCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
     """The status of a Gateway or ListenerSet."""
 
-    conditions: tuple[Wanted, ...]
+    conditions: tuple[WantedCondition, ...]
     listeners: tuple[ListenerStatus, ...]
     addresses: tuple[str, ...] = ()
     listener_sets: int | None = None
@@ -77,14 +77,14 @@ class ParentStatus:
 
     reference: Mapping[str, Any]
     """The parentRef, as the API server has it."""
-    conditions: tuple[Wanted, ...]
+    conditions: tuple[WantedCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClassStatus:
     """The status of a GatewayClass of ours."""
 
-    conditions: tuple[Wanted, ...]
+    conditions: tuple[WantedCondition, ...]
     features: tuple[str, ...]
     """Names of supportedFeatures, sorted."""
 

@@ -15,7 +15,7 @@ from kube_nftlb.kube.resources import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, 
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref, ref_of_route
 from kube_nftlb.operator.gateway.merge import merge_class, merge_gateway, merge_route
-from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayPlan, GatewayStatus, ParentStatus, Wanted
+from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayPlan, GatewayStatus, ParentStatus, WantedCondition
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.reasons import EventReason
@@ -165,7 +165,7 @@ def _findings(wanted: _Status) -> list[Lasting]:
     return list(dict.fromkeys(found))
 
 
-def _finding(condition: Wanted) -> Lasting | None:
+def _finding(condition: WantedCondition) -> Lasting | None:
     if condition.status != "False":
         return None
     if condition.type == "Programmed" and condition.reason in _ADDRESS_REASONS:

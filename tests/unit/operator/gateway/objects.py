@@ -8,7 +8,7 @@ from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, Options, RouteKey
 from kube_nftlb.operator.gateway.plan import plan
-from kube_nftlb.operator.gateway.wanted import GatewayPlan, ListenerStatus, Wanted
+from kube_nftlb.operator.gateway.wanted import GatewayPlan, ListenerStatus, WantedCondition
 
 IP = "192.0.2.1"
 GATEWAY = ObjectKey("infra", "public")
@@ -156,7 +156,7 @@ def decided(*args: Any, **kwargs: Any) -> GatewayPlan:
     return plan(world(*args, **kwargs))
 
 
-def outcomes(conditions: Iterable[Wanted]) -> dict[str, tuple[str, str]]:
+def outcomes(conditions: Iterable[WantedCondition]) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in conditions}
 
 

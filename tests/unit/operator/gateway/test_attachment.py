@@ -132,6 +132,16 @@ def test_of_routes_of_one_age_the_first_by_namespace_and_name_serves(routes: Any
     assert (namespace, name.split("--")[0]) == serves
 
 
+def test_a_route_reads_what_becomes_of_it() -> None:
+    routes = [route(name="old", age=9, parents=[parent(sectionName="a")]), route()]
+    listeners = [listener("a"), listener("b", 81), listener("c", 82), listener("d", 83), listener("e", 83)]
+    found = decided([gateway(*listeners)], routes)
+    (status,) = found.routes[RouteKey("TCPRoute", "infra", "web")]
+    assert status.conditions[0].message == (
+        "serves the listeners b, c; an older route serves the listener a; not valid, and not served: the listeners d, e"
+    )
+
+
 def test_a_message_does_not_name_the_routes_of_others() -> None:
     routes = [route(namespace="secret", name="hidden", age=9), route()]
     found = decided([gateway(listener(allowedRoutes=admitting("All")))], routes)

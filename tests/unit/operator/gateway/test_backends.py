@@ -141,6 +141,16 @@ def test_many_problems_are_one_short_message() -> None:
     assert "13 more" in condition.message
 
 
+@pytest.mark.parametrize("weight", [0, 1, 1_000_000])
+def test_a_route_may_have_as_many_backends_as_gateway_api_allows(weight: int) -> None:
+    names = [f"web-{number}" for number in range(16)]
+    services = [service(name) for name in names]
+    found = decided([gateway()], [route(*(backend(name, weight=weight) for name in names))], services)
+    farm = FarmSpec.model_validate(specs(found)[0])
+    assert sum(each.weight for each in farm.backends_from if each.refuse) == (0 if weight else 1)
+    assert len([each for each in farm.backends_from if not each.refuse]) == (16 if weight else 15)
+
+
 def test_a_route_without_backends_refuses_everything() -> None:
     empty = route()
     empty = empty.model_copy(update={"spec": empty.spec.model_copy(update={"rules": ()})})

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_nftlb.operator.gateway.merge import merge_class, merge_conditions, merge_gateway, merge_route
-from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayStatus, ListenerStatus, ParentStatus, Wanted
+from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayStatus, ListenerStatus, ParentStatus, WantedCondition
 
 NOW, BEFORE = "2026-02-02T02:02:02Z", "2026-01-01T00:00:00Z"
 OURS, THEIRS = "kube-nftlb.io/gateway", "example.com/gateway"
 
 
-def wanted(kind: str = "Accepted", status: Any = "True", reason: Any = "Accepted", generation: int = 3) -> Wanted:
-    return Wanted(kind, status, reason, "a message", generation)
+def wanted(
+    kind: str = "Accepted", status: Any = "True", reason: Any = "Accepted", generation: int = 3
+) -> WantedCondition:
+    return WantedCondition(kind, status, reason, "a message", generation)
 
 
 def raw(kind: str = "Accepted", status: str = "True", **fields: Any) -> dict[str, Any]:

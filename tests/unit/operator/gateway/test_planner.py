@@ -14,7 +14,7 @@ from kube_nftlb.operator.gateway import attached
 from kube_nftlb.operator.gateway import listeners as listeners_
 from kube_nftlb.operator.gateway import plan as plan_
 from kube_nftlb.operator.gateway import sets as sets_
-from kube_nftlb.operator.gateway.changes import Changes
+from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, RouteKey
 from kube_nftlb.operator.gateway.plan import Planner, plan
 from kube_nftlb.operator.gateway.wanted import GatewayPlan
@@ -27,7 +27,6 @@ from tests.unit.operator.gateway.objects import (
     grant,
     listener,
     listener_set,
-    parent,
     route,
     service,
     world,
@@ -82,7 +81,7 @@ def routes(draw: st.DrawFn, key: RouteKey) -> Any:
     targets = [{**GATEWAYS[0]._asdict()}, {**GATEWAYS[1]._asdict()}]
     targets += [{"kind": "ListenerSet", **each._asdict()} for each in SETS]
     chosen = draw(st.lists(st.sampled_from(targets), max_size=3))
-    sections = [draw(st.sampled_from(({}, {"sectionName": "a"}, {"port": 80}))) for _ in chosen]
+    sections: list[dict[str, Any]] = [draw(st.sampled_from(({}, {"sectionName": "a"}, {"port": 80}))) for _ in chosen]
     references = [
         backend(draw(st.sampled_from(("web", "gone"))), namespace=draw(st.sampled_from(("infra", "tenant", None))))
         for _ in range(draw(st.integers(1, 2)))
@@ -175,14 +174,14 @@ def _check(changes: list[tuple[str, Any, Any]], batches: list[int]) -> None:
         [
             route(
                 backend(namespace="tenant" if key.namespace == "infra" else "infra"),
-                parents=[parent(), {"kind": "ListenerSet", **SETS[0]._asdict()}],
+                parents=[each._asdict() for each in GATEWAYS] + [{"kind": "ListenerSet", **SETS[0]._asdict()}],
                 name=key.name,
                 namespace=key.namespace,
             )
             for key in ROUTES
         ],
         [service("web", namespace) for namespace in NAMESPACES],
-        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS],
+        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS[:2]],
         grants=[grant("infra", "tenant")],
         namespaces={"infra": SELECTED},
     )
@@ -244,3 +243,45 @@ def _apply(
     found = planner.update(Changes(**{what: frozenset(keys) for what, keys in fields.items()}))
     for what in ("farms", "requests", "gateways", "routes", "listener_sets", "classes"):
         known.setdefault(what, {}).update(getattr(found, what))
+
+
+def test_a_change_of_one_route_says_nothing_of_a_thousand_others() -> None:
+    others = [route(name=f"other-{number}", age=number) for number in range(1000)]
+    gateways = [gateway(key=ObjectKey("infra", f"gateway-{number}")) for number in range(50)]
+    ours = route(name="ours")
+    objects = world([gateway(), *gateways], [ours, *others])
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(routes=frozenset({RouteKey("TCPRoute", "infra", "ours")})))
+    assert (len(found.routes), len(found.gateways), len(found.farms)) == (1, 1, 0)
+
+
+def test_a_listener_set_that_is_not_admitted_has_nobody_else_decided_about() -> None:
+    sets = {
+        ObjectKey("tenant", f"set-{number}"): listener_set(f"set-{number}", namespace="tenant") for number in range(9)
+    }
+    objects = world([gateway()], [route()], sets=sets.values())
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(listener_sets=frozenset({ObjectKey("tenant", "set-5")})))
+    assert found.listener_sets.keys() == {ObjectKey("tenant", "set-5")}
+    assert (len(found.routes), len(found.farms)) == (0, 0)
+
+
+def test_a_farm_that_nobody_wants_is_to_be_deleted() -> None:
+    objects = world([gateway()], [route()])
+    planner = Planner(objects)
+    (wanted,) = planner.update(everything(objects)).farms
+    found = planner.update(Changes(farms=frozenset({wanted, ObjectKey("infra", "leftover")})))
+    assert {key: farm is not None for key, farm in found.farms.items()} == {
+        wanted: True,
+        ObjectKey("infra", "leftover"): False,
+    }
+
+
+def test_a_service_whose_ports_stay_has_nothing_decided_again() -> None:
+    objects = world([gateway()], [route()])
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(services=frozenset({("infra", "web")})))
+    assert (found.gateways, found.routes, found.farms) == ({}, {}, {})
