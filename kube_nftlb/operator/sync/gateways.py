@@ -143,6 +143,11 @@ class Gateways:
 
     def _hand_on(self, plan: GatewayPlan) -> None:
         plan = self._with_addresses(plan)
+        for name, farm in plan.farms.items():
+            key = FarmKey(*name)
+            if farm is None and self._cache.farms.get(key) is None:
+                # It was never made; others are forgotten once they are gone.
+                self.forget_farm(key)
         self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
 

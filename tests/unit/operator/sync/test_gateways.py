@@ -394,6 +394,10 @@ async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: Ga
         gateway = kube.find(GATEWAYS, "edge", "default") or {}
         (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
         assert "need more farms than the 2 that the administrator allows" in programmed["message"]
+        kube.remove(TCP_ROUTES, "web", "default")
+        await asyncio.sleep(3)
+        assert not farms(kube)
+        assert not operator.store.farms, "nothing is remembered of farms that were never made"
 
 
 async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_back(
