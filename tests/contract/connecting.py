@@ -1,9 +1,9 @@
 """A client that connects all the time, as a program of its own: ``python connecting.py ADDRESS PORT PATIENCE_S``.
 
-Each attempt lasts so long at most; less than a second, so that none waits for TCP to repeat a packet. Who is connected waits for the answer:
-the server's backlog would overflow, and the kernel drop packets, where the client got more processor time than it. The
-program ends with its standard input, and prints what came of all attempts, and the longest time in seconds without one
-that was served.
+Each attempt lasts so long at most; less than a second, so that none waits for TCP to repeat a packet. Who is connected
+waits for the answer: the server's backlog would overflow, and the kernel drop packets, where the client got more
+processor time than it. The program ends with its standard input, and prints what came of all attempts, and the longest
+time in seconds without one that was served.
 """
 
 import json

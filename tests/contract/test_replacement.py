@@ -87,7 +87,7 @@ async def upgraded(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_table_of_another_layout_serves_until_this_one_is_whole(upgraded: Node) -> None:
     with socket.create_connection((VIPS[0], 80)) as open_before:
-        # A busy machine takes tens of milliseconds for a packet now and then; what was dropped comes again after a second.
+        # A busy machine takes tens of milliseconds for a packet now and then; what was dropped comes after a second.
         with connecting(VIPS[0], patience_s=0.7) as outcomes:
             assert ask(VIPS[0]) in ENDPOINTS
             await upgraded.engine.begin(lambda: changes(many()))
