@@ -21,8 +21,8 @@ from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.address_informer import AddressInformer
-from kube_nftlb.operator.sync import addresses
-from kube_nftlb.operator.sync.addresses import AddressAssigner
+from kube_nftlb.operator.sync import address_assigner
+from kube_nftlb.operator.sync.address_assigner import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -215,7 +215,7 @@ async def test_a_defect_with_one_service_stops_no_other(operator: Operator, monk
             raise RuntimeError("a defect")
         return allocate(request, book)
 
-    monkeypatch.setattr(addresses, "allocate", fail_for_web)
+    monkeypatch.setattr(address_assigner, "allocate", fail_for_web)
     for name in ("web", "other"):
         operator.put(raw_balanced(name))
     await asyncio.sleep(5)
