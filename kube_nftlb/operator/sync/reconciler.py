@@ -9,6 +9,7 @@ from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.sync.farm_events import FarmEvents
+from kube_nftlb.operator.sync.farm_statuses import StatusReconciler
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.forged_owners import ForgedOwners
 from kube_nftlb.operator.sync.planner import Planner
@@ -16,7 +17,6 @@ from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.services import ServiceReconciler
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
-from kube_nftlb.operator.sync.statuses import StatusReconciler
 from kube_nftlb.operator.sync.write_batch import BatchWriter
 
 _NOT_PROGRAMMED_S = 30.0
