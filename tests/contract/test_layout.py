@@ -117,7 +117,7 @@ async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, f
 async def test_an_address_moves_from_farm_to_farm(engine: Bench) -> None:
     await bring(engine, farm("old", backends=BACKENDS["ipv4"]), "old")
     new = translated(farm("new", backends=BACKENDS["ipv4"]))
-    assert engine.mirror.programmed.owners(list(listeners(new))) == {"old"}
+    assert engine.mirror.sent.owners(list(listeners(new))) == {"old"}
     assert await engine.mirror.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
     assert await engine.verifier.farm("new") is None
     assert await engine.verifier.base() is None

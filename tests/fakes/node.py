@@ -81,7 +81,7 @@ class FakeNode(Generic[E]):
         self.task = asyncio.create_task(self.loop.run())
 
     def _reported(self) -> None:
-        self.reports.append((self.loop.progress.watermark, len(self.loop.programmed)))
+        self.reports.append((self.loop.progress.watermark, len(self.loop.sent)))
         self.errors.append(self.loop.progress.last_error or "")
 
     async def stop(self) -> None:

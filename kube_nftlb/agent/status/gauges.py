@@ -38,9 +38,9 @@ class Gauges:
         progress = self._inputs.progress
         lag, now = progress.lag, time.monotonic()
         metrics.set_states(metrics.NODE_FARMS, farm_states(self._inputs), get_args(_FarmState))
-        programmed = list(self._reconciler.programmed.values())
-        up = sum(farm.scheduled for farm in programmed)
-        backends = {"up": up, "off": sum(farm.endpoints for farm in programmed) - up}
+        sent = list(self._reconciler.sent.values())
+        up = sum(farm.scheduled for farm in sent)
+        backends = {"up": up, "off": sum(farm.endpoints for farm in sent) - up}
         metrics.set_states(metrics.NODE_BACKENDS, backends, backends)
         metrics.set_states(metrics.NODE_ADDRESSES, self._addresses(), get_args(AddressState))
         metrics.NODE_POLICIES.set(self._inputs.policies.count)

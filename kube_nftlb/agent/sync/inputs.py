@@ -230,4 +230,4 @@ class Inputs:
         return bool(self.queue.waiting) or self.policies.pending
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
-        return key not in self.index or names.node_farm_name(*key) not in self._engines.programmed
+        return key not in self.index or names.node_farm_name(*key) not in self._engines.sent

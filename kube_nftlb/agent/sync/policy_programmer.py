@@ -64,5 +64,5 @@ class PolicyProgrammer:
 
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""
-        programmed = self._engines.programmed.get(name)
-        return self._changes.rules(self._inputs.index.key(name), name, programmed.listeners if programmed else ())
+        sent = self._engines.sent.get(name)
+        return self._changes.rules(self._inputs.index.key(name), name, sent.listeners if sent else ())

@@ -159,10 +159,10 @@ class Programmer:
         await self._earlier.read()
         lost = await self._engines.load()
         self._earlier.adopt(self._engines, self._index.owner)
-        self._inputs.load_balancers.keep(lambda key: _name(key) in self._engines.programmed)
+        self._inputs.load_balancers.keep(lambda key: _name(key) in self._engines.sent)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
-        orphans = [name for name in self._engines.programmed if self._index.key(name) is None]
+        orphans = [name for name in self._engines.sent if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         self._orphans = set((await self.withdraw(orphans)).refused)
         await self.policies.take()
@@ -175,7 +175,7 @@ class Programmer:
             **self._inputs.policies.sets(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
-        _log.info("adopted farms", farms=len(self._engines.programmed), removed=len(orphans))
+        _log.info("adopted farms", farms=len(self._engines.sent), removed=len(orphans))
         return lost
 
     async def begin(self) -> None:
@@ -187,8 +187,8 @@ class Programmer:
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""
-        programmed = {key for name in self._engines.programmed if (key := self._index.key(name)) is not None}
-        return self._index.all() | programmed
+        sent = {key for name in self._engines.sent if (key := self._index.key(name)) is not None}
+        return self._index.all() | sent
 
     async def withdraw_orphans(self) -> None:
         """Withdraw the farms of an earlier agent that could not be withdrawn before."""

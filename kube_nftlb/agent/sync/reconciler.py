@@ -14,7 +14,7 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.drift import ChangeWatch
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
@@ -64,9 +64,9 @@ class Reconciler:
         return self._inputs.progress
 
     @property
-    def programmed(self) -> Mapping[str, Programmed]:
+    def sent(self) -> Mapping[str, SentFarm]:
         """The farms that the engine has, by name on the node."""
-        return self._engines.programmed
+        return self._engines.sent
 
     @property
     def settled(self) -> bool:

@@ -173,9 +173,9 @@ class Repair:
         if self._audit.due(now):
             if not await self.base():
                 return
-            self._audit.start(self._engines.programmed)
+            self._audit.start(self._engines.sent)
         for name in self._audit.take():
-            if name not in self._engines.programmed:
+            if name not in self._engines.sent:
                 continue
             if (drift := await self._engines.drift(name)) is not None:
                 await self._farm(name, drift)

@@ -60,7 +60,7 @@ class Verification:
             # It cannot be compared now. By the next plan it waits for its engine.
             self._inputs.queue.again(key)
             return
-        if not expected.serves and name not in self._engines.programmed:
+        if not expected.serves and name not in self._engines.sent:
             self._latency.dropped(key)
             self._note_removed(key, name)
             return
@@ -78,7 +78,7 @@ class Verification:
         if expected.withdraws:
             self._latency.dropped(key)
             return
-        if name in self._engines.programmed and name not in outcome.refused and await self._engines.drift(name):
+        if name in self._engines.sent and name not in outcome.refused and await self._engines.drift(name):
             await self._engines.repair(name)
         if (drift := outcome.refused.get(name) or await self._engines.drift(name)) is None:
             self._succeed(key, name, expected)
@@ -87,7 +87,7 @@ class Verification:
 
     def _verify_withdrawn(self, key: FarmKey, name: str, refused: str | None) -> None:
         self._latency.dropped(key)
-        if name not in self._engines.programmed:
+        if name not in self._engines.sent:
             self._note_removed(key, name)
         elif refused is not None:
             _log.warning("farm cannot be withdrawn", **log_fields(key, self._inputs.index.get(key)), refused=refused)
@@ -101,8 +101,8 @@ class Verification:
     async def _leave(self, key: FarmKey, name: str, why: str) -> None:
         """Leave a farm as it was, or withdraw it if it cannot be served so either; then retry it after a while."""
         farm, index = self._inputs.index.get(key), self._inputs.index
-        is_served = name in self._engines.programmed and await self._programmer.applier.revert(name)
-        if name in self._engines.programmed and not is_served:
+        is_served = name in self._engines.sent and await self._programmer.applier.revert(name)
+        if name in self._engines.sent and not is_served:
             await self._programmer.withdraw([name])
             self._inputs.load_balancers.changes(key, None)
             # It may have spoilt what all share.
@@ -140,7 +140,7 @@ class Verification:
             problems.current[key] = Problem("NoEffect", "; ".join(expected.warnings), farm.metadata.generation)
         if problems.solved(key) or name in self._programmer.changed:
             self._programmer.changed.discard(name)
-            endpoints = self._engines.programmed[name].endpoints
+            endpoints = self._engines.sent[name].endpoints
             _log.info(
                 "farm programmed", **log_fields(key, farm), generation=farm.metadata.generation, backends=endpoints
             )

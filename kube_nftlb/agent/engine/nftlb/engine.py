@@ -21,7 +21,7 @@ from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.table import traffic_policy
 from kube_nftlb.netfilter.libnftables import Nftables
@@ -76,9 +76,9 @@ class NftlbEngine:
         """Reason the start-up file was not written when last tried; None if it was."""
 
     @property
-    def programmed(self) -> ProgrammedFarms:
+    def sent(self) -> SentFarms:
         """See ``Engine``."""
-        return self.mirror.programmed
+        return self.mirror.sent
 
     @property
     def suspects(self) -> Collection[str]:
@@ -122,7 +122,7 @@ class NftlbEngine:
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
-            await self._connections.rules_back(self.mirror.programmed)
+            await self._connections.rules_back(self.mirror.sent)
         if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
@@ -160,7 +160,7 @@ class NftlbEngine:
                 refused[name] = f"unexpected error: {error!r}"
         for name, farm in changes.items():
             # Two farms never share a listener, and one that is refused stays where it is.
-            if refused and farm is not None and self.programmed.owners(list(farm.listeners)) & refused.keys() - {name}:
+            if refused and farm is not None and self.sent.owners(list(farm.listeners)) & refused.keys() - {name}:
                 targets.pop(name, None)
                 refused.setdefault(name, "a farm that cannot be changed has an address of it")
         return targets, refused
@@ -212,7 +212,7 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
-        await self._connections.rules_back(self.mirror.programmed)
+        await self._connections.rules_back(self.mirror.sent)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
@@ -243,7 +243,7 @@ class NftlbEngine:
         return self._unsaved
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
-        return bool(self.programmed.owners(set(listeners(farm))) - {farm.name})
+        return bool(self.sent.owners(set(listeners(farm))) - {farm.name})
 
     async def aclose(self) -> str | None:
         """See ``Engine``. The next agent does not know which backends are gone, and nftlb may start before it."""

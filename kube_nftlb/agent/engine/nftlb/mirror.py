@@ -12,8 +12,8 @@ import structlog
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import KEEPER, programmed
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.engine.nftlb.translate import KEEPER, as_sent
+from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
@@ -58,7 +58,7 @@ class Mirror:
         self._on_end = on_end
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
-        self.programmed = ProgrammedFarms()
+        self.sent = SentFarms()
         self.sessions = Sessions(self.present, reader, nft)
         self._unrestored: dict[str, Remembered] = {}
         """The sessions that a change was to keep which nftlb has not answered."""
@@ -67,7 +67,7 @@ class Mirror:
         """Read what nftlb has. Raises NftlbUnreachableError."""
         read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
         self.present.clear()
-        self.programmed.clear()
+        self.sent.clear()
         for farm in read.values():
             self._set(farm)
 
@@ -190,11 +190,11 @@ class Mirror:
     def _set(self, farm: objects.Farm) -> None:
         self.present[farm.name] = farm
         if farm.name != KEEPER:
-            self.programmed.put(farm.name, programmed(farm))
+            self.sent.put(farm.name, as_sent(farm))
 
     def _drop(self, name: str) -> None:
         self.present.pop(name, None)
-        self.programmed.remove(name)
+        self.sent.remove(name)
 
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.agent.engine.nftlb import groups
-from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, Programmed
+from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, SentFarm
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
@@ -80,9 +80,9 @@ def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
     return translated
 
 
-def programmed(farm: objects.Farm) -> Programmed:
+def as_sent(farm: objects.Farm) -> SentFarm:
     """Return what nftlb has of a farm, in no engine's words."""
-    return Programmed(
+    return SentFarm(
         "nftlb",
         frozenset(listeners(farm)),
         len(farm.backends),
