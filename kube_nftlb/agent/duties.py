@@ -25,7 +25,7 @@ from kube_nftlb.agent.node_watch import NodeWatch
 from kube_nftlb.agent.status.drains import Drains
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
-from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.status.node_reporter import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic

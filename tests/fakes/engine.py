@@ -9,7 +9,7 @@ from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import traffic_policy
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 class FakeEngine:

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 FarmChanges = Mapping[str, NodeFarm | None]
 """Farms as they are to be served, by name; None for one that is to go."""

@@ -17,7 +17,7 @@ from kube_nftlb.agent.engine.base import Applied, DaemonEngine, Engine, FarmChan
 from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 AWAY_AFTER_S = 3
 """Maximum time in seconds that the loop waits for a restart of nftlb, where no other engine serves farms."""

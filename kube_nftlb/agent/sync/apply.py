@@ -16,7 +16,7 @@ from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 @dataclass(frozen=True, slots=True)

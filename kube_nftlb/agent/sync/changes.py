@@ -11,7 +11,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, lost_listeners
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 @dataclass(frozen=True, slots=True)

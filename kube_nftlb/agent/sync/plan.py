@@ -23,7 +23,7 @@ from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()

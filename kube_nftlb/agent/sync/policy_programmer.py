@@ -12,7 +12,7 @@ from kube_nftlb.agent.table import policies, policy_sets
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 _RANGES_AT_ONCE = 8192
 """Maximum number of address ranges of policies that farms wait for, unless a single policy has more."""

@@ -15,7 +15,7 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import SentFarm
-from kube_nftlb.agent.sync.drift import ChangeWatch
+from kube_nftlb.agent.sync.foreign_changes import ChangeWatch
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress

@@ -8,7 +8,7 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.sync.drift import Audit, ChangeWatch, DriftDetector
+from kube_nftlb.agent.sync.foreign_changes import Audit, ChangeWatch, ForeignChanges
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
@@ -40,7 +40,7 @@ class Repair:
         self._table = agent_table
         self._verifier = TableVerifier(agent_table, reader)
         self._clock = clock
-        self._detector = DriftDetector(watch)
+        self._foreign = ForeignChanges(watch)
         self._timing = timing
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
         self._put_off_since = float("inf")
@@ -52,21 +52,21 @@ class Repair:
     @property
     def suspected(self) -> bool:
         """True if somebody else has changed nftables since everything was compared."""
-        return self._detector.suspected
+        return self._foreign.suspected
 
     def is_due(self, since_s: float) -> bool:
         """Return True if others have changed nftables, and it is not looked for all the time."""
-        return since_s > self._timing.poll_s and self._detector.pending
+        return since_s > self._timing.poll_s and self._foreign.pending
 
     def adopted(self) -> None:
         """Have everything compared once all farms are programmed: earlier changes are unknown."""
-        self._detector.suspected = True
+        self._foreign.suspected = True
         self._suspected_since = self._clock.now()
 
     def notice(self, now: float) -> None:
         """Look for changes by others."""
-        self._detector.notice()
-        self._suspected_since = min(self._suspected_since, now) if self._detector.suspected else float("inf")
+        self._foreign.notice()
+        self._suspected_since = min(self._suspected_since, now) if self._foreign.suspected else float("inf")
 
     def overdue(self, now: float) -> bool:
         """Return True if everything should have been compared for a while, as when changes come without a pause."""
@@ -85,10 +85,10 @@ class Repair:
             # It may have loaded an older state.
             return False
         await self.keep_table(now)
-        if self._detector.suspected:
+        if self._foreign.suspected:
             await self._bring_back()
-        if self._detector.suspected and self._is_comparable(now) and await self.base():
-            self._detector.compared()
+        if self._foreign.suspected and self._is_comparable(now) and await self.base():
+            self._foreign.compared()
             self._audit.begin(now)
         if self._at_rest:
             await self._audit_some(now)
@@ -105,9 +105,9 @@ class Repair:
     async def keep_table(self, now: float) -> None:
         """Compare the agent table if others have changed it, also while an engine is away: it keeps clients out."""
         self.notice(now)
-        if self._is_table_known and self._detector.table_suspected:
+        if self._is_table_known and self._foreign.table_suspected:
             await self.table()
-            self._detector.table_suspected = False
+            self._foreign.table_suspected = False
 
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""
@@ -193,5 +193,5 @@ class Repair:
         metrics.DRIFT_REPAIRED.inc()
         key = self._inputs.index.key(name) if name is not None else None
         fields = log_fields(key, self._inputs.index.get(key)) if key is not None else {}
-        changed_by = ", ".join(sorted(self._detector.programs))
+        changed_by = ", ".join(sorted(self._foreign.programs))
         _log.warning("repaired drift", **fields, drift=drift, changed_by=changed_by or "not known")

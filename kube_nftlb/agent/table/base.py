@@ -29,7 +29,7 @@ from kube_nftlb.agent.table.layout import (
     SOURCES,
 )
 from kube_nftlb.api.base import Family
-from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
+from kube_nftlb.netfilter.table_text import Chain, Contents, NamedSet
 
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _NFPROTO = {"ip": "ipv4", "ip6": "ipv6"}

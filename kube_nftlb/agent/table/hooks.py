@@ -24,7 +24,7 @@ from kube_nftlb.agent.table.layout import (
     SOURCE_RANGES,
     SOURCES,
 )
-from kube_nftlb.netfilter.transaction import Chain
+from kube_nftlb.netfilter.table_text import Chain
 
 _PRIORITY = -160
 """Before nftlb's own chains (-150), which would give the connection a mark."""

@@ -21,7 +21,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.fair_queue import FairQueue
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 from kube_nftlb.reasons import FailureReason
 
 

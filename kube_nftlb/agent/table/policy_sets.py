@@ -11,7 +11,7 @@ from kube_nftlb import __version__, names
 from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
 from kube_nftlb.api.unknown import unknown_fields
-from kube_nftlb.netfilter.transaction import Contents, NamedSet
+from kube_nftlb.netfilter.table_text import Contents, NamedSet
 from kube_nftlb.prose import some_of
 
 Json = Mapping[str, Any]

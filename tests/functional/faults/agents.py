@@ -19,7 +19,7 @@ from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
-from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.status.node_reporter import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.reconciler import Reconciler

@@ -27,7 +27,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import source_ranges
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 

@@ -25,7 +25,7 @@ from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.table import traffic_policy
 from kube_nftlb.netfilter.libnftables import Nftables
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import LACKS_PATCHES, NftlbClient
 from kube_nftlb.nftlb.requests import Step

@@ -14,7 +14,7 @@ from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.model import NodeFarm, NodeGroup
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.netfilter.transaction import Chain, Contents
+from kube_nftlb.netfilter.table_text import Chain, Contents
 
 NUMBERS_MAX: Final = 1 << 20
 """The maximum sum of the weights of a farm with groups, which no group's share is far from with as many backends as

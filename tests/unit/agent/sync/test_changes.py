@@ -12,7 +12,7 @@ from kube_nftlb.agent.table import layout, policy_references, policy_sets, sourc
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm, raw_policy
 from tests.fakes.node import WEB
 

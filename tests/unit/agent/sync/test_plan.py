@@ -14,7 +14,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm
 
 HERE, THERE = Listener("10.96.0.10", "TCP", 80), Listener("10.96.0.11", "TCP", 80)

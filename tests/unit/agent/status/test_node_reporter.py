@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube_nftlb.agent.model import SentFarm
-from kube_nftlb.agent.status.writer import HEARTBEAT_S, PENDING_S, NodeReporter
+from kube_nftlb.agent.status.node_reporter import HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
