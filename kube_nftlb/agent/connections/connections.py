@@ -5,6 +5,9 @@ endpoints that are gone are forgotten, as are all connections to backends that a
 ``onGone: cut`` are, too: a rule of the agent table then resets each by the next packet of its client, and a client that
 waits for data, and sends none, is challenged to. A node may have a million connections, and a tenant a hundred thousand
 to one endpoint. So tasks of their own look through them, once for all farms that have changed, and after a rest.
+
+Sessions are not connections: ``engine.nftables.affinity`` and ``engine.nftlb.stale_sessions`` forget those of endpoints
+that are gone, the latter with the UDP flows that would renew them.
 """
 
 import asyncio

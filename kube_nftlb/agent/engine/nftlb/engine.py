@@ -1,7 +1,7 @@
 """The engine that programs nftlb: farms become objects of nftlb, these become requests in a safe order.
 
 nftlb answers 200 although nft failed, so that success is what the kernel says (``drift``). Its defects are dealt with
-here and in ``plan`` and ``mirror``: see docs/nftlb-defects.md.
+here and in ``steps`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,10 +14,11 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.nftlb import groups, plan, steering
+from kube_nftlb.agent.engine.nftlb import groups, marks, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
@@ -166,10 +167,10 @@ class NftlbEngine:
         return targets, refused
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
-        steps = self._plan(targets)
-        self._stale.expect(plan.gone_marks(steps, targets, self.mirror.present))
+        steps = self._steps(targets)
+        self._stale.expect(marks.gone(steps, targets, self.mirror.present))
         self._in_flight = targets
-        failed = await self.mirror.apply(steps)
+        failed = await self.mirror.send_steps(steps)
         self._in_flight = {}
         return failed, {step.name for step in steps}
 
@@ -179,8 +180,8 @@ class NftlbEngine:
         if names := {name for name in self._suspects.names if name not in present or targets.get(name, ...) is None}:
             self._startup_file.remove(names)
 
-    def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
-        return plan.steps(self.mirror.present, targets)
+    def _steps(self, targets: Mapping[str, Target]) -> list[Step]:
+        return plan_steps(self.mirror.present, targets)
 
     async def _keep_ingress(self, farms: Iterable[NodeFarm]) -> None:
         """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr."""
@@ -188,7 +189,7 @@ class NftlbEngine:
         if routing is None:
             return
         keeps = keeper(routing.inlets)
-        if failed := await self.mirror.apply(self._plan({keeps.name: keeps})):
+        if failed := await self.mirror.send_steps(self._steps({keeps.name: keeps})):
             raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
         self._startup_file.verified(keeps)
 
@@ -198,7 +199,7 @@ class NftlbEngine:
             return await self.verifier.base()
         # Compared now, as nftlb may have been restarted with older farms since it was told.
         target = self._targets.get(name)
-        if target is not None and (steps := self._plan({name: target})):
+        if target is not None and (steps := self._steps({name: target})):
             return f"nftlb has not taken {type(steps[0]).__name__}"
         farm = self.mirror.present.get(name)
         drift = await self.verifier.farm(name)

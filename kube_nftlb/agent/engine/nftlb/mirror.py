@@ -110,7 +110,7 @@ class Mirror:
         self._suspects.answered()
         return answer
 
-    async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
+    async def send_steps(self, steps: Iterable[Step]) -> dict[str, str]:
         """Carry out steps in their order. Return what failed, by the farm's name. Raises NftlbUnreachableError.
 
         After a failure everything is read anew, and the failed farm's further steps are left out.
@@ -167,7 +167,7 @@ class Mirror:
                 return {batch[0].name: str(error)}
             failed: dict[str, str] = {}
             for step in batch:
-                failed |= await self.apply([step])
+                failed |= await self.send_steps([step])
             return failed
         return {}
 

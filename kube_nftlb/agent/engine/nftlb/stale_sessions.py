@@ -1,6 +1,8 @@
 """Clean up the sessions of persistent farms whose backends are gone.
 
-They are told by marks: each packet of a connection with the mark of a backend renews the session that leads there.
+They are told by marks: each packet of a connection with the mark of a backend renews the session that leads there. So
+UDP flows with such a mark are forgotten here first, of persistent farms alone. Those of all farms, to whatever endpoint
+that is gone, and without marks, are forgotten by ``agent.connections.connections``.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A farm of this node as nftlb is to have it, and the marks of its backends. Pure: no I/O."""
+"""A farm of this node as nftlb is to have it. Pure: no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.nftlb import groups
+from kube_nftlb.agent.engine.nftlb import groups, marks
 from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, SentFarm
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
@@ -15,7 +15,6 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 _DEFAULT_SCHED_PARAM = "srcip"
 """nftlb makes no rules for the scheduler hash with the sched-param none, which is its own default."""
@@ -44,7 +43,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     spec = farm.spec
     endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
     requested = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
-    numbers = allocate_marks(
+    numbers = marks.allocate(
         endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
     )
     had = {b.name: b.options for b in present.backends.values()} if present else {}
@@ -144,33 +143,6 @@ def _wire_value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
-
-
-def allocate_marks(
-    wanted: Iterable[str], current: Mapping[str, int], requested: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Return a mark for each wanted backend of one farm.
-
-    The marks ``requested`` by specs are always granted. Any other backend keeps the one that it has in ``current``, as
-    nftlb shows it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are
-    gone: if there are too few until then, some new backends get none yet.
-    Unusable marks (out of range, requested by another backend, or used twice) are replaced. Raises ValueError if more
-    are wanted than there are marks.
-    """
-    marks: dict[str, int] = dict(requested or {})
-    used = {*current.values(), *marks.values()}
-    assigned: set[int] = set(marks.values())
-    names = list(wanted)
-    if len(names) > (most := MARK_LAST - MARK_FIRST + 1):
-        raise ValueError(f"a farm has at most {most} backends, not {len(names)}")
-    for name in names:
-        mark = current.get(name)
-        if name not in marks and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in assigned:
-            marks[name] = mark
-            assigned.add(mark)
-    free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)
-    marks.update(zip((name for name in names if name not in marks), free, strict=False))
-    return marks
 
 
 def _routed(farm: objects.Farm, spec: FarmSpec, routing: DirectRouting) -> objects.Farm:
