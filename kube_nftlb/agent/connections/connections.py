@@ -6,8 +6,8 @@ endpoints that are gone are forgotten, as are all connections to backends that a
 waits for data, and sends none, is challenged to. A node may have a million connections, and a tenant a hundred thousand
 to one endpoint. So tasks of their own look through them, once for all farms that have changed, and after a rest.
 
-Sessions are not connections. Those of endpoints that are gone are forgotten by ``engine.nftlb.stale_sessions``, with the
-UDP flows that would renew them, and with the engine nftables by a rule of its own (``engine.nftables.affinity``).
+Sessions are not connections. ``engine.nftlb.stale_sessions`` forgets those of endpoints that are gone, with the UDP
+flows that would renew them; with the engine nftables a rule does (``engine.nftables.affinity``).
 """
 
 import asyncio

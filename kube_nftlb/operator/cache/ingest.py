@@ -84,7 +84,7 @@ class _Kind(NamedTuple):
     remove: Callable[[ObjectKey, int], Affected]
 
 
-class CacheWriter:
+class Ingest:
     """Changes a cache."""
 
     def __init__(self, cache: Cache) -> None:
