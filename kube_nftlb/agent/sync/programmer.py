@@ -14,7 +14,7 @@ from kube_nftlb.agent.sync.apply import Applier, Outcome
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.earlier_rules import EarlierRules
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.plan import Expected, Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.timing import Timing
@@ -42,7 +42,7 @@ class Programmer:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         engines: Engines,
         table: AgentTable,
         reader: ContentsReader,
@@ -50,16 +50,16 @@ class Programmer:
         clock: Clock,
         timing: Timing,
     ) -> None:
-        self._inputs = inputs
-        self._index = inputs.index
+        self._state = state
+        self._index = state.index
         self._engines = engines
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
-        self._changes = Changes(inputs.policies)
-        self.applier = Applier(engines, table, inputs.connections)
-        self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
+        self._changes = Changes(state.policies)
+        self.applier = Applier(engines, table, state.connections)
+        self.policies = PolicyProgrammer(state, engines, table, self._changes)
         self._earlier = EarlierRules(reader)
         self.links_read_at = float("-inf")
         self.expected: dict[str, Expected] = {}
@@ -71,9 +71,9 @@ class Programmer:
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
-        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
+        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._state.environment}))
         await self._engines.set_node(self._index.node)
-        self._inputs.add(self._index.measure(keys), self._inputs.seen_version + 1)
+        self._state.add(self._index.measure(keys), self._state.seen_version + 1)
         await self.read_links(self._index.stateless(keys))
         while True:
             planned = await self._plan(keys)
@@ -118,9 +118,9 @@ class Programmer:
         key, decision, now = planned.key, planned.decision, self._clock.now()
         if key is None:
             return
-        self._inputs.load_balancers.planned(key, planned.farm)
+        self._state.load_balancers.planned(key, planned.farm)
         if decision.problem is not None:
-            self._inputs.problems.report(key, decision.problem, self._index.get(key))
+            self._state.problems.report(key, decision.problem, self._index.get(key))
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, now + self._timing.back_off_s)
         if isinstance(decision, Serve) and decision.look_again:
@@ -132,7 +132,7 @@ class Programmer:
         """Note what the kernel will have no more, before it changes: nobody is to be told of it now."""
         for each in planned.values():
             if each.key is not None and not each.change.keep:
-                self._inputs.load_balancers.changes(each.key, each.in_kernel)
+                self._state.load_balancers.changes(each.key, each.in_kernel)
 
     def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
         for name, each in planned.items():
@@ -159,7 +159,7 @@ class Programmer:
         await self._earlier.read()
         lost = await self._engines.load()
         self._earlier.adopt(self._engines, self._index.owner)
-        self._inputs.load_balancers.keep(lambda key: _name(key) in self._engines.sent)
+        self._state.load_balancers.keep(lambda key: _name(key) in self._engines.sent)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engines.sent if self._index.key(name) is None]
@@ -170,9 +170,9 @@ class Programmer:
         keys = self._known()
         self._index.measure(keys)
         others = {
-            layout.ENVIRONMENT: self._inputs.environment,
+            layout.ENVIRONMENT: self._state.environment,
             layout.EARLIER: self._earlier.contents(self._engines),
-            **self._inputs.policies.sets(),
+            **self._state.policies.sets(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
         _log.info("adopted farms", farms=len(self._engines.sent), removed=len(orphans))
@@ -214,8 +214,8 @@ class Programmer:
         if now - self.links_read_at > self._timing.links_every_s:
             keys = self._index.stateless()
             if await self.read_links(keys):
-                self._inputs.add(keys, self._inputs.seen_version)
-        if not self._inputs.has_work:
+                self._state.add(keys, self._state.seen_version)
+        if not self._state.has_work:
             await self._links.tidy()
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
@@ -231,13 +231,13 @@ class Programmer:
 
     def _refused_since(self, refused: Mapping[str, str]) -> None:
         """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
-        waiting = self._inputs.queue.waiting
+        waiting = self._state.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
         farms = {name: self._index.get(key) for name, key in keys.items()}
         self._plan_again(self._rules_refused({name: refused[name] for name in farms}, farms))
 
     def _plan_again(self, keys: Collection[FarmKey]) -> None:
-        self._inputs.add(keys, self._inputs.seen_version)
+        self._state.add(keys, self._state.seen_version)
 
 
 def _version(farm: Farm | None) -> Version | None:

@@ -9,7 +9,7 @@ from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.foreign_changes import Audit, ChangeWatch, ForeignChanges
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.timing import Timing
@@ -25,7 +25,7 @@ class Repair:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         programmer: Programmer,
         engines: Engines,
         agent_table: AgentTable,
@@ -34,7 +34,7 @@ class Repair:
         clock: Clock,
         timing: Timing,
     ) -> None:
-        self._inputs = inputs
+        self._state = state
         self._programmer = programmer
         self._engines = engines
         self._table = agent_table
@@ -96,11 +96,11 @@ class Repair:
 
     def _is_comparable(self, now: float) -> bool:
         """Return True if the kernel has all that is programmed, and nothing more important waits."""
-        return self._at_rest or (self.overdue(now) and not self._inputs.queue.unverified)
+        return self._at_rest or (self.overdue(now) and not self._state.queue.unverified)
 
     @property
     def _at_rest(self) -> bool:
-        return not (self._inputs.queue.waiting or self._inputs.queue.unverified)
+        return not (self._state.queue.waiting or self._state.queue.unverified)
 
     async def keep_table(self, now: float) -> None:
         """Compare the agent table if others have changed it, also while an engine is away: it keeps clients out."""
@@ -142,7 +142,7 @@ class Repair:
         if drift is None:
             return True
         if await self._engines.load():
-            self._inputs.add(self._inputs.index, self._inputs.seen_version)
+            self._state.add(self._state.index, self._state.seen_version)
         if (drift := await self._engines.drift()) is not None:
             self._log_repair(drift)
             await self._engines.repair()
@@ -157,12 +157,12 @@ class Repair:
         now = self._clock.now()
         self._put_off_since = min(self._put_off_since, now)
         while now - self._put_off_since < self._timing.put_off_s and not comparison.done():
-            self._inputs.wake.clear()
-            if self._inputs.has_work:
+            self._state.wake.clear()
+            if self._state.has_work:
                 comparison.cancel()
                 await asyncio.wait([comparison])
                 return False, None
-            woken = asyncio.create_task(self._inputs.wake.wait(), name="woken")
+            woken = asyncio.create_task(self._state.wake.wait(), name="woken")
             await asyncio.wait([comparison, woken], return_when=asyncio.FIRST_COMPLETED)
             woken.cancel()
         outcome = await comparison
@@ -180,18 +180,18 @@ class Repair:
             if (drift := await self._engines.drift(name)) is not None:
                 await self._farm(name, drift)
             await self._engines.forget_stale(name)
-            self._inputs.connections.check(name)
+            self._state.connections.check(name)
 
     async def _farm(self, name: str, drift: str) -> None:
         self._log_repair(drift, name)
         await self._engines.repair(name)
-        if await self._engines.drift(name) is not None and (key := self._inputs.index.key(name)) is not None:
-            self._inputs.add([key], self._inputs.seen_version)
+        if await self._engines.drift(name) is not None and (key := self._state.index.key(name)) is not None:
+            self._state.add([key], self._state.seen_version)
 
     def _log_repair(self, drift: str, name: str | None = None) -> None:
-        self._inputs.progress.drift_repaired += 1
+        self._state.progress.drift_repaired += 1
         metrics.DRIFT_REPAIRED.inc()
-        key = self._inputs.index.key(name) if name is not None else None
-        fields = log_fields(key, self._inputs.index.get(key)) if key is not None else {}
+        key = self._state.index.key(name) if name is not None else None
+        fields = log_fields(key, self._state.index.get(key)) if key is not None else {}
         changed_by = ", ".join(sorted(self._foreign.programs))
         _log.warning("repaired drift", **fields, drift=drift, changed_by=changed_by or "not known")

@@ -5,7 +5,7 @@ import structlog
 from kube_nftlb import names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.plan import Expected
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
@@ -23,14 +23,14 @@ class Verification:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         programmer: Programmer,
         repair: Repair,
         engines: Engines,
         clock: Clock,
         timing: Timing,
     ) -> None:
-        self._inputs = inputs
+        self._state = state
         self._programmer = programmer
         self._repair = repair
         self._engines = engines
@@ -39,11 +39,11 @@ class Verification:
 
     @property
     def _latency(self) -> ProgrammingLatency:
-        return self._inputs.latency
+        return self._state.latency
 
     async def verify_some(self) -> None:
         """Verify the farms that were applied first. A farm that waits again is verified after its next change."""
-        queue = self._inputs.queue
+        queue = self._state.queue
         for key, refused in queue.to_verify(self._timing.verify_batch):
             if key not in queue.waiting:
                 await self._verify(key, refused)
@@ -51,14 +51,14 @@ class Verification:
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
         """Compare a farm with the kernel. One that is ``refused``, or fails twice, is left as it was or withdrawn."""
-        name, farm = names.node_farm_name(*key), self._inputs.index.get(key)
+        name, farm = names.node_farm_name(*key), self._state.index.get(key)
         expected = self._programmer.expected.pop(name)
         if expected.withdraws:
             self._verify_withdrawn(key, name, refused)
             return
         if expected.serves and refused is None and self._engines.is_away(name):
             # It cannot be compared now. By the next plan it waits for its engine.
-            self._inputs.queue.again(key)
+            self._state.queue.again(key)
             return
         if not expected.serves and name not in self._engines.sent:
             self._latency.dropped(key)
@@ -90,21 +90,21 @@ class Verification:
         if name not in self._engines.sent:
             self._note_removed(key, name)
         elif refused is not None:
-            _log.warning("farm cannot be withdrawn", **log_fields(key, self._inputs.index.get(key)), refused=refused)
-            self._inputs.index.refuse_change(key, None, self._clock.now(), self._timing)
+            _log.warning("farm cannot be withdrawn", **log_fields(key, self._state.index.get(key)), refused=refused)
+            self._state.index.refuse_change(key, None, self._clock.now(), self._timing)
 
     def _note_removed(self, key: FarmKey, name: str) -> None:
         if name in self._programmer.changed:
             self._programmer.changed.discard(name)
-            _log.info("farm removed", **log_fields(key, self._inputs.index.get(key)))
+            _log.info("farm removed", **log_fields(key, self._state.index.get(key)))
 
     async def _leave(self, key: FarmKey, name: str, why: str) -> None:
         """Leave a farm as it was, or withdraw it if it cannot be served so either; then retry it after a while."""
-        farm, index = self._inputs.index.get(key), self._inputs.index
+        farm, index = self._state.index.get(key), self._state.index
         is_served = name in self._engines.sent and await self._programmer.applier.revert(name)
         if name in self._engines.sent and not is_served:
             await self._programmer.withdraw([name])
-            self._inputs.load_balancers.changes(key, None)
+            self._state.load_balancers.changes(key, None)
             # It may have spoilt what all share.
             await self._repair.base()
         self._latency.dropped(key)
@@ -116,24 +116,24 @@ class Verification:
         )
         index.refuse_change(key, message if is_served else None, self._clock.now(), self._timing)
         if farm is not None:
-            self._inputs.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
+            self._state.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
 
     def _succeed(self, key: FarmKey, name: str, expected: Expected) -> None:
         self._programmer.applier.verified(name)
-        farm = self._inputs.index.get(key)
+        farm = self._state.index.get(key)
         # It may have been deleted while it was compared, or have been kept as it was.
         if farm is None or not expected.serves:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
-        self._inputs.load_balancers.verified(key, expected.in_kernel)
-        self._inputs.index.accept_change(key)
-        problems = self._inputs.problems
+        self._state.load_balancers.verified(key, expected.in_kernel)
+        self._state.index.accept_change(key)
+        problems = self._state.problems
         if expected.problem is not None:
             problems.current[key] = expected.problem
             return
         problems.clear(key)
-        if (problem := self._inputs.policies.problem(key)) is not None:
+        if (problem := self._state.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
             return
         if expected.warnings:

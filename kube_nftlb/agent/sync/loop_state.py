@@ -1,4 +1,7 @@
-"""Ingest what the watches report: farms, policies and the node. Update facts, and queue farms. No I/O."""
+"""The state of the loop: what the watches have reported, the farms that wait, their problems, and the progress. No I/O.
+
+Watches report to it, which queues farms; the loop takes farms from the queue, notes what became of them, and reports.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,8 +38,8 @@ from kube_nftlb.limits import NamespaceLimits
 _log = structlog.get_logger()
 
 
-class Inputs:
-    """Ingests what the watches report. No method blocks; ``wake`` is set if there may be work."""
+class LoopState:
+    """What watches and loop know together. No method blocks; ``wake`` is set if there may be work."""
 
     def __init__(
         self,
@@ -223,6 +226,26 @@ class Inputs:
             self.progress.slices_changed_at = self.slices.changed_at
             self.progress.lag.queued(self.progress.latest, self._clock.now())
         self.wake.set()
+
+    def update_progress(self, *, adopted: bool) -> None:
+        """Compute the watermarks from what is in the queue; nothing counts as done before the engine is ``adopted``."""
+        progress = self.progress
+        progress.pending = len(self.queue)
+        # Everything before the oldest event that still waits is done.
+        oldest = self.queue.oldest_since
+        progress.watermark = max(oldest - 1, 0) if oldest is not None else self.seen_version
+        progress.slice_watermark = self.slices.update(self.queue)
+        progress.slices_changed_at = self.slices.changed_at
+        if adopted and not any(problem.waits for problem in progress.problems.values()):
+            progress.lag.advanced(progress.watermarks, progress.latest, self._clock.now(), pending=oldest is not None)
+        progress.policy_watermark = self.policies.watermark
+        progress.policy_changed_at = self.policies.changed_at
+
+    @property
+    def is_progress_old(self) -> bool:
+        """True if a watch has come further than the watermarks say, while nothing waits."""
+        seen = (self.seen_version, self.slices.update(self.queue), self.policies.watermark)
+        return seen != (*self.progress.watermarks, self.progress.policy_watermark)
 
     @property
     def has_work(self) -> bool:
