@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent.engine.nftlb.mirror import listeners
 from kube_nftlb.agent.engine.nftlb.steps import plan_steps
-from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.api import farm as model
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench, bench

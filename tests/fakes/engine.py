@@ -1,7 +1,6 @@
 """An engine without a data plane, for tests of the loop."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
@@ -14,8 +13,6 @@ from kube_nftlb.netfilter.table_text import Contents
 
 class FakeEngine:
     """Programs farms into ``farms``, each change in a transaction of its own, and records what it was called for."""
-
-    name: ClassVar[str] = "fake"
 
     def __init__(self, farms: Mapping[str, NodeFarm] | None = None) -> None:
         """``farms`` are those that an earlier agent has left."""

@@ -8,7 +8,7 @@ of what else is in the agent table.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
@@ -33,8 +33,6 @@ class Applied:
 
 class Engine(Protocol):
     """One data plane of this node. Methods that do I/O raise KubeNftlbError; EngineUnreachableError if it is away."""
-
-    name: ClassVar[str]
 
     @property
     def sent(self) -> SentFarms:

@@ -9,7 +9,7 @@ the agent table.
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar, cast
+from typing import cast
 
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import Clock
@@ -25,8 +25,6 @@ AWAY_AFTER_S = 3
 
 class Engines:
     """Hands each farm to the engine that its spec names, and moves it between them."""
-
-    name: ClassVar[str] = "the engine"
 
     def __init__(self, nftables: TableEngine, nftlb: DaemonEngine, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,6 @@
 """Gather facts, plan, and apply the plan: one path for every farm, whatever triggered it."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import structlog
 
@@ -25,16 +24,6 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
-    """The outcome of programming farms."""
-
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that the engine refused farms, by name on the node."""
-    incomplete: Collection[str] = ()
-    """Names of farms that must be applied again."""
 
 
 class Programmer:
@@ -69,7 +58,7 @@ class Programmer:
         self._orphans: set[str] = set()
         """Farms of an earlier agent that the engines did not let go."""
 
-    async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
+    async def program(self, keys: Collection[FarmKey]) -> Outcome:
         """Program these farms, and with them those that must leave an address first."""
         self._refused_since(await self._table.update({layout.ENVIRONMENT: self._state.environment}))
         await self._engines.set_node(self._index.node)
@@ -87,7 +76,7 @@ class Programmer:
                 self._forget_withdrawn(planned, outcome.refused)
                 self.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 await self._table.update({layout.EARLIER: self._earlier.contents(self._engines)})
-                return ProgramResult(outcome.refused, outcome.incomplete)
+                return outcome
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
 
     async def _plan(self, keys: Collection[FarmKey]) -> Plan:

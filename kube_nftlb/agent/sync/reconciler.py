@@ -85,7 +85,7 @@ class Reconciler:
                 self.progress.engine_error = self._engines.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
-                await self._pause(f"{self._engines.name} is not reachable: {error}", self._timing.retry_s)
+                await self._pause(f"the engine is not reachable: {error}", self._timing.retry_s)
             except errors.KubeNftlbError as error:
                 await self._pause(str(error), self._timing.retry_s)
             except Exception as error:

@@ -111,7 +111,7 @@ class Verification:
         what = "its last change" if is_served else "it"
         stays = "it stays as it was" if is_served else "it is not served"
         message = (
-            f"{farm.spec.engine if farm is not None else self._engines.name} or the kernel refused {what}: {why}; "
+            f"{farm.spec.engine if farm is not None else 'the engine'} or the kernel refused {what}: {why}; "
             f"{stays}, and is tried again after a while; the logs of the agent's pod on this node have more"
         )
         index.refuse_change(key, message if is_served else None, self._clock.now(), self._timing)

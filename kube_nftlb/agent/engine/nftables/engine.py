@@ -5,7 +5,7 @@ See docs/dataplane.md.
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -45,8 +45,6 @@ class Restrictions(Protocol):
 
 class NftablesEngine:
     """See ``TableEngine``."""
-
-    name: ClassVar[str] = "nftables"
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ here and in ``steps`` and ``mirror``: see docs/nftlb-defects.md.
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
 
 import structlog
 
@@ -15,12 +14,12 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftlb import groups, marks, steering
-from kube_nftlb.agent.engine.nftlb.mirror import Mirror
+from kube_nftlb.agent.engine.nftlb.mirror import Mirror, listeners
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
+from kube_nftlb.agent.engine.nftlb.translate import keeper, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
@@ -46,8 +45,6 @@ PING_EVERY_S = 1
 
 class NftlbEngine:
     """See ``DaemonEngine``."""
-
-    name: ClassVar[str] = "nftlb"
 
     def __init__(
         self,

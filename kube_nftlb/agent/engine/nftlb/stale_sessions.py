@@ -13,8 +13,8 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.connections.allowed import targets
 from kube_nftlb.agent.connections.connections import Table
+from kube_nftlb.agent.engine.nftlb.mirror import listeners
 from kube_nftlb.agent.engine.nftlb.sessions import Sessions
-from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.netfilter.conntrack import filters
 from kube_nftlb.netfilter.conntrack.entries import UDP
 from kube_nftlb.nftlb import objects

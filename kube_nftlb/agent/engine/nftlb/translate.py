@@ -8,12 +8,10 @@ from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.agent.engine.nftlb import groups, marks
-from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, SentFarm
+from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.api.listeners import Listener
-from kube_nftlb.api.values import Protocol
 from kube_nftlb.nftlb import objects
 
 _DEFAULT_SCHED_PARAM = "srcip"
@@ -31,8 +29,6 @@ _WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
 }
 """The fields that nftlb has a name for. Once for all farms, as finding them is most of the work."""
 
-_PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
-
 
 def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     """Return the farm as nftlb is to have it.
@@ -40,30 +36,21 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     Backends keep the marks that they have in ``present``, what nftlb has now. Those for which no mark is free before
     others are gone are left out. Raises ValueError if a farm has more backends than there are marks.
     """
-    spec = farm.spec
-    endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
-    requested = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
-    numbers = marks.allocate(
-        endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
-    )
-    had = {b.name: b.options for b in present.backends.values()} if present else {}
-    weights = {short_name(name): weight for name, weight in groups.weights(farm).items()}
-    translated = objects.Farm(
-        farm.name,
-        _options(farm, present),
-        {each.name: each for address in farm.addresses for each in (_address(farm, address),)},
-        {
-            short: objects.Backend(
-                short,
-                numbers[short],
-                "up" if each.schedulable else "off",
-                _wire_values(_weighed(each.backend, weights.get(short)), had.get(short, {})),
+    had = present.backends if present is not None else {}
+    short = {each.backend.name: short_name(each.backend.name) for each in farm.endpoints}
+    requested = {short[each.backend.name]: mark for each in farm.endpoints if (mark := each.backend.mark) is not None}
+    numbers = marks.allocate(short.values(), {name: each.mark for name, each in had.items()}, requested)
+    weights = groups.weights(farm)
+    addresses = _by_name(_address(farm, address) for address in farm.addresses)
+    backends = {}
+    for each in farm.endpoints:
+        if (name := short[each.backend.name]) in numbers:
+            options = _wire_values(
+                _weighed(each.backend, weights.get(each.backend.name)), had[name].options if name in had else {}
             )
-            for short, each in endpoints.items()
-            if short in numbers
-        },
-        {session.client: short for session in spec.sessions if (short := short_name(session.backend)) in numbers},
-    )
+            backends[name] = objects.Backend(name, numbers[name], "up" if each.schedulable else "off", options)
+    sessions = {each.client: short[each.backend] for each in farm.spec.sessions if short.get(each.backend) in backends}
+    translated = objects.Farm(farm.name, _options(farm, present), addresses, backends, sessions)
     return _for_mode(farm, translated)
 
 
@@ -77,22 +64,6 @@ def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
     if farm.direct is not None:
         return _routed(translated, farm.spec, farm.direct)
     return translated
-
-
-def as_sent(farm: objects.Farm) -> SentFarm:
-    """Return what nftlb has of a farm, in no engine's words."""
-    return SentFarm(
-        "nftlb",
-        frozenset(listeners(farm)),
-        len(farm.backends),
-        sum(backend.state == "up" for backend in farm.backends.values()),
-        answers_itself=farm.options.get("mode") == "local",
-    )
-
-
-def listeners(farm: objects.Farm) -> Iterator[Listener]:
-    """Yield everything that a farm listens on in nftlb."""
-    return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
 
 
 def _weighed(backend: Backend, weight: int | None) -> Backend:
