@@ -17,6 +17,7 @@ from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.load_balancers import LoadBalancers
+from kube_nftlb.agent.sync.plan import Expected
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
@@ -58,6 +59,10 @@ class LoopState:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
+        self.expected: dict[str, Expected] = {}
+        """What was planned for farms that are not verified yet, by name on the node."""
+        self.changed: set[str] = set()
+        """Names of farms that the engines have changed, until that is logged."""
         self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
@@ -178,12 +183,12 @@ class LoopState:
         self._node_known = True
         self.environment = contents
         self.index.set_node(facts)
-        self.add(self.index, self.seen_version)
+        self.add(self.index)
 
     def set_node_ips(self, ips: Collection[str]) -> None:
         """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""
         self._node_ips_known = True
-        self.add(self.index.set_node_ips(ips), self.seen_version)
+        self.add(self.index.set_node_ips(ips))
         self.wake.set()
 
     def replace_policies(self, raws: Iterable[Json], resource_version: int) -> None:
@@ -212,9 +217,9 @@ class LoopState:
         self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
         self.policies_seen(int(metadata["resourceVersion"]))
 
-    def add(self, keys: Iterable[FarmKey], since: int) -> None:
-        """Queue farms, which may be out of date since a resourceVersion."""
-        keys = list(keys)
+    def add(self, keys: Iterable[FarmKey], since: int | None = None) -> None:
+        """Queue farms, which may be out of date since a resourceVersion; None: since the latest that was seen."""
+        keys, since = list(keys), self.seen_version if since is None else since
         if keys:
             self.progress.changed_at = max(self.progress.changed_at, since)
         self._queue(keys, since)

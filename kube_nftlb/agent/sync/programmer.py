@@ -14,7 +14,7 @@ from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.earlier_rules import EarlierRules
 from kube_nftlb.agent.sync.loop_state import LoopState
-from kube_nftlb.agent.sync.plan import Expected, Known, Plan, Planned, plan
+from kube_nftlb.agent.sync.plan import Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table import layout
@@ -51,10 +51,6 @@ class Programmer:
         self.policies = PolicyProgrammer(state, engines, table, self._changes)
         self._earlier = EarlierRules(reader)
         self.links_read_at = float("-inf")
-        self.expected: dict[str, Expected] = {}
-        """What was planned for farms that are not verified yet, by name on the node."""
-        self.changed: set[str] = set()
-        """Names of farms that the engines have changed, until that is logged."""
         self._orphans: set[str] = set()
         """Farms of an earlier agent that the engines did not let go."""
 
@@ -68,13 +64,13 @@ class Programmer:
             planned = await self._plan(keys)
             self._take_away(planned)
             outcome = await self.applier.apply([each.change for each in planned.values()])
-            self.changed.update(outcome.changed)
+            self._state.changed.update(outcome.changed)
             farms = {name: each.farm for name, each in planned.items()}
             refused = self._rules_refused(outcome.rules_refused, farms)
             if not outcome.decide_again:
-                self._plan_again(refused)
+                self._state.add(refused)
                 self._forget_withdrawn(planned, outcome.refused)
-                self.expected |= {name: planned[name].expected for name in map(_name, keys)}
+                self._state.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 await self._table.update({layout.EARLIER: self._earlier.contents(self._engines)})
                 return outcome
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
@@ -170,7 +166,7 @@ class Programmer:
     async def begin(self) -> None:
         """Have the engines serve all farms, once the agent table has the rules that keep clients out."""
         changed = await self.applier.begin(lambda: [each.change for each in self._planned(self._known()).values()])
-        self.changed.update(changed)
+        self._state.changed.update(changed)
         if not await self._engines.is_missing():
             await self._table.refuse()
 
@@ -189,7 +185,7 @@ class Programmer:
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
         farms = {_name(key): self._index.get(key) for key in self._index}
-        self._plan_again(self._rules_refused(await self._table.create(), farms))
+        self._state.add(self._rules_refused(await self._table.create(), farms))
 
     async def read_links(self, keys: Collection[FarmKey]) -> bool:
         """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
@@ -203,7 +199,7 @@ class Programmer:
         if now - self.links_read_at > self._timing.links_every_s:
             keys = self._index.stateless()
             if await self.read_links(keys):
-                self._state.add(keys, self._state.seen_version)
+                self._state.add(keys)
         if not self._state.has_work:
             await self._links.tidy()
 
@@ -223,10 +219,7 @@ class Programmer:
         waiting = self._state.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
         farms = {name: self._index.get(key) for name, key in keys.items()}
-        self._plan_again(self._rules_refused({name: refused[name] for name in farms}, farms))
-
-    def _plan_again(self, keys: Collection[FarmKey]) -> None:
-        self._state.add(keys, self._state.seen_version)
+        self._state.add(self._rules_refused({name: refused[name] for name in farms}, farms))
 
 
 def _version(farm: Farm | None) -> Version | None:

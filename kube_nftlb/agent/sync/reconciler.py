@@ -161,7 +161,7 @@ class Reconciler:
         await self._repair.adopt_table()
         await self._programmer.begin()
         self._state.policies.done()
-        self._state.add(self._state.index, 0 if lost else self._state.seen_version)
+        self._state.add(self._state.index, 0 if lost else None)
         self._repair.adopted()
         self._adopted = True
         self._reported = ()
@@ -199,4 +199,4 @@ class Reconciler:
         self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._state.queue))
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
-        self._state.add(self._state.index.due(now), self._state.seen_version)
+        self._state.add(self._state.index.due(now))

@@ -142,7 +142,7 @@ class Repair:
         if drift is None:
             return True
         if await self._engines.load():
-            self._state.add(self._state.index, self._state.seen_version)
+            self._state.add(self._state.index)
         if (drift := await self._engines.drift()) is not None:
             self._log_repair(drift)
             await self._engines.repair()
@@ -186,7 +186,7 @@ class Repair:
         self._log_repair(drift, name)
         await self._engines.repair(name)
         if await self._engines.drift(name) is not None and (key := self._state.index.key(name)) is not None:
-            self._state.add([key], self._state.seen_version)
+            self._state.add([key])
 
     def _log_repair(self, drift: str, name: str | None = None) -> None:
         self._state.progress.drift_repaired += 1

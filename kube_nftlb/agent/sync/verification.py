@@ -52,7 +52,7 @@ class Verification:
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
         """Compare a farm with the kernel. One that is ``refused``, or fails twice, is left as it was or withdrawn."""
         name, farm = names.node_farm_name(*key), self._state.index.get(key)
-        expected = self._programmer.expected.pop(name)
+        expected = self._state.expected.pop(name)
         if expected.withdraws:
             self._verify_withdrawn(key, name, refused)
             return
@@ -74,7 +74,7 @@ class Verification:
             return
         await self._engines.load()
         outcome = await self._programmer.program([key])
-        expected = self._programmer.expected.pop(name)
+        expected = self._state.expected.pop(name)
         if expected.withdraws:
             self._latency.dropped(key)
             return
@@ -94,8 +94,8 @@ class Verification:
             self._state.index.refuse_change(key, None, self._clock.now(), self._timing)
 
     def _note_removed(self, key: FarmKey, name: str) -> None:
-        if name in self._programmer.changed:
-            self._programmer.changed.discard(name)
+        if name in self._state.changed:
+            self._state.changed.discard(name)
             _log.info("farm removed", **log_fields(key, self._state.index.get(key)))
 
     async def _leave(self, key: FarmKey, name: str, why: str) -> None:
@@ -138,8 +138,8 @@ class Verification:
             return
         if expected.warnings:
             problems.current[key] = Problem("NoEffect", "; ".join(expected.warnings), farm.metadata.generation)
-        if problems.solved(key) or name in self._programmer.changed:
-            self._programmer.changed.discard(name)
+        if problems.solved(key) or name in self._state.changed:
+            self._state.changed.discard(name)
             endpoints = self._engines.sent[name].endpoints
             _log.info(
                 "farm programmed", **log_fields(key, farm), generation=farm.metadata.generation, backends=endpoints
