@@ -54,9 +54,9 @@ class Outcomes:
 
 
 @contextmanager
-def connecting(vip: str) -> Iterator[Outcomes]:
-    """Connect to an address all the time."""
-    program = [sys.executable, connecting_program.__file__, vip, "80"]
+def connecting(vip: str, patience_s: float = 0.02) -> Iterator[Outcomes]:
+    """Connect to an address all the time, for so long at most each time."""
+    program = [sys.executable, connecting_program.__file__, vip, "80", str(patience_s)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         client.stdout.readline()
@@ -87,13 +87,12 @@ async def upgraded(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_table_of_another_layout_serves_until_this_one_is_whole(upgraded: Node) -> None:
     with socket.create_connection((VIPS[0], 80)) as open_before:
-        with connecting(VIPS[0]) as outcomes:
+        # A busy machine takes tens of milliseconds for a packet now and then; what was dropped comes after a second.
+        with connecting(VIPS[0], patience_s=0.7) as outcomes:
             assert ask(VIPS[0]) in ENDPOINTS
             await upgraded.engine.begin(lambda: changes(many()))
         assert open_before.recv(100)
-    assert outcomes.counts.keys() <= {"served", "waited"}, (outcomes.counts, outcomes.longest_s)
-    # A packet that is in the old table's chain at the very switch finds its maps empty: it is dropped, and sent again.
-    assert outcomes.counts.get("waited", 0) <= 5, (outcomes.counts, outcomes.longest_s)
+    assert outcomes.counts.keys() == {"served"}, (outcomes.counts, outcomes.longest_s)
     assert "layout-of-another-version" in listed()
     assert upgraded.engine.sent.keys() == many().keys()
     assert await upgraded.engine.drift() is None
