@@ -7,30 +7,8 @@ worth encoding by hand.
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from kube_nftlb.agent.engine.nftables.layout import (
-    BY_CLIENT,
-    CHOICES,
-    ENDPOINTS,
-    FAMILIES,
-    FROM_INSIDE,
-    FROM_OUTSIDE,
-    HAIRPIN,
-    INSIDE,
-    LOCAL_PODS,
-    MASQUERADE,
-    MEMORIES,
-    NOT_FROM_NODE,
-    OUTSIDE,
-    PICKS,
-    SERVICES,
-    SESSIONS,
-    SHARES,
-    STICKY,
-    STICKY_ENDPOINTS,
-    STICKY_MARK,
-    TABLE,
-    TableFamily,
-)
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.layout import FAMILIES, TABLE, TableFamily
 
 _ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _FAMILY_NAMES: Mapping[TableFamily, str] = {"ip": "ipv4", "ip6": "ipv6"}
@@ -47,7 +25,7 @@ def _as_class(number: int) -> str:
     return f"{number >> 16:x}:{number & 0xFFFF:x}"
 
 
-_CLASS_OF_STICKY = _as_class(STICKY_MARK)
+_CLASS_OF_STICKY = _as_class(layout.STICKY_MARK)
 
 
 def creation() -> str:
@@ -66,7 +44,7 @@ def local_pods(ranges: Mapping[TableFamily, Iterable[str]]) -> str:
     """Return the commands that set the ranges of this node's pods."""
     commands = []
     for family in FAMILIES:
-        name = f"inet {TABLE} {LOCAL_PODS}-{family}"
+        name = f"inet {TABLE} {layout.LOCAL_PODS}-{family}"
         commands.append(f"flush set {name}\n")
         if elements := ", ".join(ranges.get(family, ())):
             commands.append(f"add element {name} {{ {elements} }}\n")
@@ -100,23 +78,30 @@ def _maps(family: TableFamily) -> Iterator[str]:
         ("-all", address, f"{family} daddr", f"{family} daddr"),
     ):
         suffix = f"{part}-{family}"
-        for name in (SERVICES, INSIDE, OUTSIDE, CHOICES, MEMORIES, MASQUERADE):
+        for name in (
+            layout.SERVICES,
+            layout.INSIDE,
+            layout.OUTSIDE,
+            layout.CHOICES,
+            layout.MEMORIES,
+            layout.MASQUERADE,
+        ):
             yield f"map {name}{suffix} {{ type {key} : verdict; }}"
-        yield f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
-        yield f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
-        yield f"map {STICKY}{suffix} {{ type {key} : classid; }}"
-        for name in (PICKS, SHARES):
+        yield f"set {layout.NOT_FROM_NODE}{suffix} {{ type {key}; }}"
+        yield f"map {layout.ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
+        yield f"map {layout.STICKY}{suffix} {{ type {key} : classid; }}"
+        for name in (layout.PICKS, layout.SHARES):
             yield f"map {name}{suffix} {{ typeof {expression} . {number} : meta priority; }}"
         value = f"{address} . inet_service" if not part else address
-        yield f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
-    yield f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"
-    yield f"set {HAIRPIN}-{family} {{ type {address} . {address}; }}"
+        yield f"map {layout.STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
+    yield f"map {layout.SESSIONS}-{family} {{ type classid . {address} : classid; }}"
+    yield f"set {layout.HAIRPIN}-{family} {{ type {address} . {address}; }}"
 
 
 def _sets() -> Iterator[str]:
     for family in FAMILIES:
         yield from _maps(family)
-        yield f"set {LOCAL_PODS}-{family} {{ type {_ADDRESS[family]}; flags interval; auto-merge; }}"
+        yield f"set {layout.LOCAL_PODS}-{family} {{ type {_ADDRESS[family]}; flags interval; auto-merge; }}"
 
 
 def _chains() -> Iterator[str]:
@@ -129,37 +114,39 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     refuse = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
     yield "refuse", "", refuse
     hairpin = tuple(
-        f"{family} saddr . {family} daddr @{HAIRPIN}-{family} masquerade fully-random" for family in FAMILIES
+        f"{family} saddr . {family} daddr @{layout.HAIRPIN}-{family} masquerade fully-random" for family in FAMILIES
     )
-    ours = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in FAMILIES)
+    ours = tuple(f"{family} saddr @{layout.LOCAL_PODS}-{family} return" for family in FAMILIES)
     yield "masquerade-always", "", ("masquerade fully-random",)
     yield "masquerade-from-outside", "", (*hairpin, *ours, "masquerade fully-random")
     yield "masquerade-from-itself", "", (*hairpin, "fib saddr type local masquerade fully-random")
-    inside, outside = (f"meta priority set {_as_class(each)} return" for each in (FROM_INSIDE, FROM_OUTSIDE))
+    inside, outside = (
+        f"meta priority set {_as_class(each)} return" for each in (layout.FROM_INSIDE, layout.FROM_OUTSIDE)
+    )
     for family in FAMILIES:
-        pods = f"{family} saddr @{LOCAL_PODS}-{family}"
-        yield f"{BY_CLIENT}-{family}", "", (f"{pods} {inside}", f"fib saddr type local {inside}", outside)
-    yield INSIDE, "", _looked_up(INSIDE)
-    yield OUTSIDE, "", _looked_up(OUTSIDE)
+        pods = f"{family} saddr @{layout.LOCAL_PODS}-{family}"
+        yield f"{layout.BY_CLIENT}-{family}", "", (f"{pods} {inside}", f"fib saddr type local {inside}", outside)
+    yield layout.INSIDE, "", _looked_up(layout.INSIDE)
+    yield layout.OUTSIDE, "", _looked_up(layout.OUTSIDE)
     by_client = (
-        f"meta priority {_as_class(FROM_INSIDE)} jump {INSIDE}",
-        f"meta priority {_as_class(FROM_OUTSIDE)} jump {OUTSIDE}",
+        f"meta priority {_as_class(layout.FROM_INSIDE)} jump {layout.INSIDE}",
+        f"meta priority {_as_class(layout.FROM_OUTSIDE)} jump {layout.OUTSIDE}",
     )
     # Only a packet to a farm that serves some clients otherwise, or remembers them, comes back, with a number.
     services = (
-        *_looked_up(SERVICES),
+        *_looked_up(layout.SERVICES),
         f"meta priority & {_CLASS_OF_STICKY} == none accept",
         *by_client,
-        *_looked_up(CHOICES),
+        *_looked_up(layout.CHOICES),
         *by_client,
-        *_looked_up(MEMORIES),
+        *_looked_up(layout.MEMORIES),
     )
     not_from_node = tuple(
         rule
         for family in FAMILIES
         for rule in (
-            f"{_key_expression(family)} @{NOT_FROM_NODE}-{family} return",
-            f"{family} daddr @{NOT_FROM_NODE}-all-{family} return",
+            f"{_key_expression(family)} @{layout.NOT_FROM_NODE}-{family} return",
+            f"{family} daddr @{layout.NOT_FROM_NODE}-all-{family} return",
         )
     )
     yield "prerouting", _hook("prerouting", _PRIORITY), services
@@ -187,8 +174,8 @@ def _looked_up(map_: str) -> tuple[str, ...]:
 def _masquerading(family: TableFamily) -> Iterator[str]:
     for protocol in ("tcp", "udp", "sctp"):
         key = f"meta l4proto . ct original {family} daddr . ct original proto-dst"
-        yield f"meta l4proto {protocol} {key} vmap @{MASQUERADE}-{family}"
-    yield f"ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
+        yield f"meta l4proto {protocol} {key} vmap @{layout.MASQUERADE}-{family}"
+    yield f"ct original {family} daddr vmap @{layout.MASQUERADE}-all-{family}"
 
 
 def _hook(hook: str, priority: int) -> str:
