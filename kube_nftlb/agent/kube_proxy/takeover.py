@@ -12,10 +12,11 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Fingerprint, ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Fingerprint, ProxyRules
 from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
+from kube_nftlb.netfilter.table_text import FAMILIES
 from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()

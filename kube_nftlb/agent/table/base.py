@@ -5,11 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb.agent.table import hooks, layout
 from kube_nftlb.api.base import Family
-from kube_nftlb.netfilter.table_text import Chain, Contents, NamedSet
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, HAS_PORTS, NFPROTO, REFUSES, Chain, Contents, NamedSet
 
-_ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
-_NFPROTO = {"ip": "ipv4", "ip6": "ipv6"}
-_LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_LISTENER_KEY = {family: f"inet_proto . {address} . inet_service" for family, address in ADDRESS_TYPE.items()}
 
 _VERDICT_MAPS = (
     layout.SOURCE_RANGES,
@@ -35,21 +33,18 @@ def _unserved(verdict: str) -> tuple[str, ...]:
     """
     return tuple(
         f"{family} daddr @{layout.SERVICE_RANGES}-{family} meta nfproto vmap {{ {nfproto} : {verdict} }}"
-        for family, nfproto in _NFPROTO.items()
+        for family, nfproto in NFPROTO.items()
     )
-
-
-_PORTS = "meta l4proto { tcp, udp, sctp }"
 
 
 def _at(name: str, verdict: str, used: frozenset[str]) -> tuple[str, ...]:
     """Return the rules for packets to the listeners in these sets, of those that are used."""
     rules = {
         f"{name}{scope}-{family}": f"{match} @{name}{scope}-{family} {verdict}"
-        for family in _ADDRESS_TYPE
+        for family in ADDRESS_TYPE
         for scope, match in (
             ("", f"meta l4proto . {family} daddr . th dport"),
-            ("-all", f"{_PORTS} {family} daddr"),
+            ("-all", f"{HAS_PORTS} {family} daddr"),
         )
     }
     return tuple(rule for set_, rule in rules.items() if set_ in used)
@@ -60,7 +55,7 @@ def _untranslated(used: frozenset[str], *exempt: str) -> tuple[str, ...]:
     return ("ct state != new return", "ct status dnat return", *exempt, *_at(layout.LISTENERS, "drop", used))
 
 
-_FROM_LOCAL_PODS = tuple(f"{family} saddr @{layout.LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
+_FROM_LOCAL_PODS = tuple(f"{family} saddr @{layout.LOCAL_PODS}-{family} return" for family in ADDRESS_TYPE)
 
 _SETS = (
     tuple(
@@ -68,10 +63,10 @@ _SETS = (
         for family, key in _LISTENER_KEY.items()
         for name, value in (
             *((name, " : verdict") for name in _VERDICT_MAPS),
-            (layout.SOURCES, f" : {_ADDRESS_TYPE[family]}"),
-            (layout.BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
+            (layout.SOURCES, f" : {ADDRESS_TYPE[family]}"),
+            (layout.BACKEND_SOURCES, f" . {ADDRESS_TYPE[family]} : {ADDRESS_TYPE[family]}"),
             (layout.MARKS, " : mark"),
-            (layout.BACKEND_MARKS, f" . {_ADDRESS_TYPE[family]} : mark"),
+            (layout.BACKEND_MARKS, f" . {ADDRESS_TYPE[family]} : mark"),
         )
     )
     + tuple(
@@ -84,7 +79,7 @@ _SETS = (
             layout.QUEUES,
             layout.MASQUERADE,
         )
-        for family, key in _ADDRESS_TYPE.items()
+        for family, key in ADDRESS_TYPE.items()
     )
     + tuple(
         NamedSet(f"{name}-{family}", f"type {key};")
@@ -94,13 +89,13 @@ _SETS = (
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key};")
         for name in (layout.LISTENERS, layout.ANSWERED_HERE, layout.NOT_FROM_NODE)
-        for family, key in _ADDRESS_TYPE.items()
+        for family, key in ADDRESS_TYPE.items()
     )
-    + tuple(NamedSet(f"{layout.HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
+    + tuple(NamedSet(f"{layout.HAIRPIN}-{family}", f"type {key} . {key};") for family, key in ADDRESS_TYPE.items())
 )
 
 _CHAINS = (
-    Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
+    Chain("refuse", REFUSES),
     Chain("masquerade-always", ("masquerade fully-random",)),
     Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
     Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
@@ -134,7 +129,7 @@ def _unserved_by_daemon(used: frozenset[str], unserved: tuple[str, ...]) -> Iter
     yield Chain("unserved-output", (*leaving, *unserved), hooks.filter_hook("output", -90))
 
 
-_LISTENER_SETS = frozenset(f"{layout.LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in _ADDRESS_TYPE)
+_LISTENER_SETS = frozenset(f"{layout.LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in ADDRESS_TYPE)
 
 SET_NAMES = frozenset(named.name for named in _SETS)
 """All maps and sets that farms put elements into."""
@@ -172,9 +167,11 @@ def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapp
     return Contents(
         sets=tuple(
             NamedSet(
-                f"{name}-{table}", f"type {_ADDRESS_TYPE[table]}; flags interval; auto-merge;", tuple(sorted(ranges))
+                f"{name}-{table}",
+                f"type {ADDRESS_TYPE[table]}; flags interval; auto-merge;",
+                tuple(sorted(by_family.get(family, ()))),
             )
             for name, by_family in ((layout.LOCAL_PODS, local_pods), (layout.SERVICE_RANGES, service_ranges))
-            for table, ranges in (("ip", by_family.get("ipv4", ())), ("ip6", by_family.get("ipv6", ())))
+            for table, family in NFPROTO.items()
         )
     )

@@ -6,7 +6,7 @@ Pure: no I/O.
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb.agent.table import layout
-from kube_nftlb.netfilter.table_text import Chain
+from kube_nftlb.netfilter.table_text import NFPROTO, Chain
 
 _PRIORITY = -160
 """Before nftlb's own chains (-150), which would give the connection a mark."""
@@ -24,7 +24,6 @@ _MASQUERADE_PRIORITY = 95
 _ESTABLISHED = "tcp flags & (syn | rst | ack) == ack "
 """Matches what conntrack takes for the first packet of a connection though its client has long been connected."""
 
-_FAMILIES = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "{ tcp, udp, sctp }"
 
 
@@ -54,7 +53,7 @@ def _by_listener(family: str, name: str) -> str:
 
 def _in_use(used: Collection[str], name: str) -> list[str]:
     """Return the families for which a map has elements."""
-    return [family for family in _FAMILIES if f"{name}-{family}" in used]
+    return [family for family in NFPROTO if f"{name}-{family}" in used]
 
 
 _OPTIONS = (
@@ -71,7 +70,7 @@ def arriving(used: Collection[str]) -> Iterator[Chain]:
     Most packets are of connections that were opened long ago, and match the first rules of no chain.
     """
     first = []
-    for family, protocol in _FAMILIES.items():
+    for family, protocol in NFPROTO.items():
         if rules := _new(used, family):
             yield Chain(f"new-{family}", rules)
             first.append(f"ct state new meta nfproto {protocol} jump new-{family}")

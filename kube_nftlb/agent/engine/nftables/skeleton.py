@@ -8,11 +8,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb.agent.engine.nftables import layout
-from kube_nftlb.agent.engine.nftables.layout import FAMILIES, TABLE, TableFamily
-
-_ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
-_FAMILY_NAMES: Mapping[TableFamily, str] = {"ip": "ipv4", "ip6": "ipv6"}
-_PORTS = "meta l4proto { tcp, udp, sctp }"
+from kube_nftlb.agent.engine.nftables.layout import TABLE
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, FAMILIES, HAS_PORTS, NFPROTO, REFUSES, TableFamily
 
 _PRIORITY = -105
 """Before nftlb translates (-100): a farm that moves between the engines is served by this one while both have it."""
@@ -63,7 +60,7 @@ def rule_counts() -> dict[str, int]:
 
 
 def _key(family: TableFamily) -> str:
-    return f"inet_proto . {_ADDRESS[family]} . inet_service"
+    return f"inet_proto . {ADDRESS_TYPE[family]} . inet_service"
 
 
 def _key_expression(family: TableFamily) -> str:
@@ -72,7 +69,7 @@ def _key_expression(family: TableFamily) -> str:
 
 def _maps(family: TableFamily) -> Iterator[str]:
     """Yield the declarations of what farms put elements into (``reading.key_bytes`` has the lengths of the keys)."""
-    address, number = _ADDRESS[family], "numgen random mod 2"
+    address, number = ADDRESS_TYPE[family], "numgen random mod 2"
     for part, key, expression, endpoint in (
         ("", _key(family), _key_expression(family), f"{family} daddr . th dport"),
         ("-all", address, f"{family} daddr", f"{family} daddr"),
@@ -101,7 +98,7 @@ def _maps(family: TableFamily) -> Iterator[str]:
 def _sets() -> Iterator[str]:
     for family in FAMILIES:
         yield from _maps(family)
-        yield f"set {layout.LOCAL_PODS}-{family} {{ type {_ADDRESS[family]}; flags interval; auto-merge; }}"
+        yield f"set {layout.LOCAL_PODS}-{family} {{ type {ADDRESS_TYPE[family]}; flags interval; auto-merge; }}"
 
 
 def _chains() -> Iterator[str]:
@@ -111,8 +108,7 @@ def _chains() -> Iterator[str]:
 
 def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield names, hooks and rules. A chain comes after those that it leads to."""
-    refuse = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
-    yield "refuse", "", refuse
+    yield "refuse", "", REFUSES
     hairpin = tuple(
         f"{family} saddr . {family} daddr @{layout.HAIRPIN}-{family} masquerade fully-random" for family in FAMILIES
     )
@@ -153,7 +149,7 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield "output", _hook("output", _PRIORITY), (*not_from_node, *services)
     for family in FAMILIES:
         yield f"masquerading-{family}", "", tuple(_masquerading(family))
-    by_family = ", ".join(f"{name} : goto masquerading-{family}" for family, name in _FAMILY_NAMES.items())
+    by_family = ", ".join(f"{name} : goto masquerading-{family}" for family, name in NFPROTO.items())
     translated = f"ct status dnat meta nfproto vmap {{ {by_family} }}"
     # The number would choose a traffic class.
     forgotten = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
@@ -166,7 +162,7 @@ def _looked_up(map_: str) -> tuple[str, ...]:
         for family in FAMILIES
         for rule in (
             f"{_key_expression(family)} vmap @{map_}-{family}",
-            f"{_PORTS} {family} daddr vmap @{map_}-all-{family}",
+            f"{HAS_PORTS} {family} daddr vmap @{map_}-all-{family}",
         )
     )
 
