@@ -57,7 +57,7 @@ class _Farms:
 
     def take(self, raw: Json) -> Json:
         """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
-        farm = parse(raw) if self.budget_filter.admits(_key(raw), raw) else None
+        farm = parse(raw) if self.budget_filter.admits(FarmKey.of(raw), raw) else None
         metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
         return {
             "metadata": metadata,
@@ -67,8 +67,8 @@ class _Farms:
 
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        self._seen = {_key(item): _metadata_fingerprint(item) for item in listing.items}
-        parsed = {_key(item): item for item in listing.items if item["farm"] is not None}
+        self._seen = {FarmKey.of(item): _metadata_fingerprint(item) for item in listing.items}
+        parsed = {FarmKey.of(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
         farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
         self._state.replace_all(farms, version)
@@ -80,26 +80,26 @@ class _Farms:
 
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
-        if self._seen.get(_key(raw)) != _metadata_fingerprint(raw):
+        if self._seen.get(FarmKey.of(raw)) != _metadata_fingerprint(raw):
             self.read(raw)
 
     def read(self, raw: Json) -> None:
-        self._seen[_key(raw)] = _metadata_fingerprint(raw)
-        if not self.budget_filter.admits(_key(raw), raw):
-            self._leave_out(_key(raw))
+        self._seen[FarmKey.of(raw)] = _metadata_fingerprint(raw)
+        if not self.budget_filter.admits(FarmKey.of(raw), raw):
+            self._leave_out(FarmKey.of(raw))
             return
         farm = parse(raw)
         if isinstance(farm, Farm):
             self._state.put(farm)
             self._health_checks.put(_checked(farm, self._state))
         else:
-            self._state.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
+            self._state.put_unreadable(FarmKey.of(raw), farm, _version(raw), raw_references(raw))
 
     def remove(self, raw: Json) -> None:
-        self._seen.pop(_key(raw), None)
-        self._state.remove(_key(raw), _version(raw))
-        self._health_checks.remove(_key(raw))
-        self.budget_filter.remove(_key(raw))
+        self._seen.pop(FarmKey.of(raw), None)
+        self._state.remove(FarmKey.of(raw), _version(raw))
+        self._health_checks.remove(FarmKey.of(raw))
+        self.budget_filter.remove(FarmKey.of(raw))
 
     def _leave_out(self, key: FarmKey) -> None:
         self._state.remove(key, self._state.seen_version + 1)
@@ -160,10 +160,10 @@ async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) 
     budget_filter = NamespaceBudgetFilter(budget, POLICIES, policy_rank, policy_size, leave_out)
 
     def take(raw: Json) -> Json:
-        return raw if budget_filter.admits(_policy_key(raw), raw) else name_only(raw)
+        return raw if budget_filter.admits(PolicyKey.of(raw), raw) else name_only(raw)
 
     def replace(listing: Listing) -> None:
-        raws = {_policy_key(raw): raw for raw in listing.items}
+        raws = {PolicyKey.of(raw): raw for raw in listing.items}
         parsed = {key: raw for key, raw in raws.items() if "spec" in raw and budget_filter.has(key)}
         state.replace_policies(parsed.values(), int(listing.resource_version))
         for key in raws.keys() - parsed.keys():
@@ -171,14 +171,14 @@ async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) 
         budget_filter.listed(raws.keys(), parsed.keys())
 
     def put(raw: Json) -> None:
-        if budget_filter.admits(_policy_key(raw), raw):
+        if budget_filter.admits(PolicyKey.of(raw), raw):
             state.put_policy(raw)
         else:
-            state.refuse_policy(_policy_key(raw))
+            state.refuse_policy(PolicyKey.of(raw))
 
     def remove(raw: Json) -> None:
         state.remove_policy(raw)
-        budget_filter.remove(_policy_key(raw))
+        budget_filter.remove(PolicyKey.of(raw))
 
     async with _background(budget_filter.read_missing(kube, put)):
         await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, state.policies_seen), transform=take)
@@ -220,14 +220,6 @@ def parse(raw: Json) -> Farm | Problem:
         message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
         return Problem("Invalid", f"{message}; upgrade the agents", generation)
     return farm.model_copy(update={"unknown": unknown}) if unknown else farm
-
-
-def _key(raw: dict[str, Any]) -> FarmKey:
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
-
-
-def _policy_key(raw: Json) -> PolicyKey:
-    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _slice_key(raw: Json) -> SliceKey:

@@ -125,7 +125,7 @@ def _of_kind(manifests: Manifests, kind: Resource) -> list[JsonObject]:
 
 def _take(ingest: Ingest, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
     """Take in an object with a namespace, farms in ``farms`` too; yield what of it is refused."""
-    where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    where = FarmKey.of(raw)
     try:
         if resource == PODS:
             yield from _take_pod(ingest, raw)

@@ -213,9 +213,9 @@ class LoopState:
 
     def remove_policy(self, raw: Json) -> None:
         """Remove a policy; ``raw`` is its last state, with the resourceVersion of the deletion."""
-        metadata = raw["metadata"]
-        self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
-        self.policies_seen(int(metadata["resourceVersion"]))
+        version = int(raw["metadata"]["resourceVersion"])
+        self.policies.remove(PolicyKey.of(raw), version)
+        self.policies_seen(version)
 
     def add(self, keys: Iterable[FarmKey], since: int | None = None) -> None:
         """Queue farms, which may be out of date since a resourceVersion; None: since the latest that was seen."""

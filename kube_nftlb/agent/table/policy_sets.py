@@ -47,7 +47,7 @@ class EnforcedPolicy(NamedTuple):
 
 def policy(raw: Json) -> EnforcedPolicy:
     """Return an NftlbPolicy object as it is enforced. Takes up to half a second: not for the event loop."""
-    key = PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    key = PolicyKey.of(raw)
     if not all(_LABEL.fullmatch(part) for part in key):
         return EnforcedPolicy(
             invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot"
