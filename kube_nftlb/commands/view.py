@@ -70,7 +70,7 @@ class ClusterView:
     def _parsed(self) -> Mapping[FarmKey, _Parsed]:
         parsed: dict[FarmKey, _Parsed] = {}
         for raw in (*self.farms, *self.rivals):
-            metadata, key = raw["metadata"], key_of(raw)
+            metadata, key = raw["metadata"], FarmKey.of(raw)
             identity = (metadata.get("uid"), metadata.get("generation"), metadata.get("ownerReferences"))
             if (known := self._known.get(key)) is not None and known[0] == identity:
                 parsed[key] = known
@@ -82,7 +82,7 @@ class ClusterView:
     @cached_property
     def raw_farms(self) -> Mapping[FarmKey, JsonObject]:
         """The farms as they are written, without rivals."""
-        return {key_of(raw): raw for raw in self.farms}
+        return {FarmKey.of(raw): raw for raw in self.farms}
 
     @cached_property
     def facts(self) -> Mapping[str, NodeFacts]:
@@ -192,11 +192,6 @@ def lacking_address(raw: JsonObject) -> JsonObject | None:
     conditions = (raw.get("status") or {}).get("conditions") or ()
     lacks = any((each["type"], each["status"]) == (names.ADDRESS_CONDITION, "False") for each in conditions)
     return raw if lacks else None
-
-
-def key_of(raw: JsonObject) -> FarmKey:
-    """Return the identity of a farm object."""
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def is_of_service(raw: JsonObject, service: str) -> bool:

@@ -14,7 +14,7 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element, NamedSet
 
 FORGET_S = 120
 """The default time after which a silent client is forgotten, as with nftlb."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.netfilter.transaction import Contents, Element
+from kube_nftlb.netfilter.table_text import Contents, Element
 
 TABLE = "kube-nftlb"
 

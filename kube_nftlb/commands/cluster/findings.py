@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
 from kube_nftlb.commands.cluster.queries import COMPONENT
-from kube_nftlb.commands.view import ClusterView, Failure, key_of
+from kube_nftlb.commands.view import ClusterView, Failure
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
@@ -92,7 +93,7 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
 
 def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
     """Return what is wrong with these farms: of each that fails on nodes one finding for each cause, else one."""
-    findings = (each for raw in farms for each in of_farm(raw, view.failures.get(key_of(raw), ()), now))
+    findings = (each for raw in farms for each in of_farm(raw, view.failures.get(FarmKey.of(raw), ()), now))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
 
 

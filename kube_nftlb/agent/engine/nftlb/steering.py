@@ -13,7 +13,7 @@ from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import local_clients
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
+from kube_nftlb.netfilter.table_text import Chain, Contents, NamedSet
 from kube_nftlb.nftlb import objects
 
 _MASQUERADED = 0x80000000
