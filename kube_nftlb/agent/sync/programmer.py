@@ -121,6 +121,8 @@ class Programmer:
         self._inputs.load_balancers.planned(key, planned.farm)
         if decision.problem is not None:
             self._inputs.problems.report(key, decision.problem, self._index.get(key))
+        elif isinstance(decision, Withdraw) and self._index.loses(key):
+            self._inputs.problems.clear(key)
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, now + self._timing.back_off_s)
         if isinstance(decision, Serve) and decision.look_again:
