@@ -38,7 +38,7 @@ class Problems:
         self.current[key] = problem
 
     def supersede(self, key: FarmKey, problem: Problem, farm: Farm | None) -> None:
-        """Set the problem of a farm that waits again, unless one of a later generation is known, or the farm is gone."""
+        """Set the problem of a farm that waits again, unless one of a later generation is known or the farm is gone."""
         known = self.current.get(key)
         if farm is not None and (known is None or known.harmless or known.generation < problem.generation):
             self.report(key, problem, farm)
