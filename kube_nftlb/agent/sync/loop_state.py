@@ -90,7 +90,6 @@ class LoopState:
             return
         key = farm_key(farm)
         _log.debug("farm seen", **log_fields(key, farm), generation=farm.metadata.generation)
-        self.problems.clear(key)
         self.add(affected, int(farm.metadata.resource_version or 0) if since is None else since)
 
     def put_unreadable(

@@ -60,6 +60,8 @@ class Expected(NamedTuple):
 
     serves: bool
     withdraws: bool
+    generation: int
+    """Of the spec that was decided on."""
     problem: Problem | None
     warnings: tuple[str, ...]
     in_kernel: InKernel | None
@@ -85,7 +87,8 @@ class Planned:
         serves = isinstance(self.decision, Serve)
         warnings = tuple(_warnings(self.farm)) if serves and self.farm is not None else ()
         withdraws = isinstance(self.decision, Withdraw)
-        return Expected(serves, withdraws, self.decision.problem, warnings, self.in_kernel)
+        generation = self.farm.metadata.generation if self.farm is not None else 0
+        return Expected(serves, withdraws, generation, self.decision.problem, warnings, self.in_kernel)
 
     @property
     def in_kernel(self) -> InKernel | None:

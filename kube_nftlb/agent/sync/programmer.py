@@ -106,6 +106,8 @@ class Programmer:
         self._state.load_balancers.planned(key, planned.farm)
         if decision.problem is not None:
             self._state.problems.report(key, decision.problem, self._index.get(key))
+        elif isinstance(decision, Withdraw) and self._index.loses(key):
+            self._state.problems.clear(key)
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, now + self._timing.back_off_s)
         if isinstance(decision, Serve) and decision.look_again:

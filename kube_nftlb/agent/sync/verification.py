@@ -42,11 +42,10 @@ class Verification:
         return self._state.latency
 
     async def verify_some(self) -> None:
-        """Verify the farms that were applied first. A farm that waits again is verified after its next change."""
+        """Verify the farms that were applied first."""
         queue = self._state.queue
         for key, refused in queue.to_verify(self._timing.verify_batch):
-            if key not in queue.waiting:
-                await self._verify(key, refused)
+            await self._verify(key, refused)
             queue.verified(key)
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
@@ -70,7 +69,7 @@ class Verification:
         _log.warning("farm is not in the kernel as planned", **log_fields(key, farm), drift=drift)
         if refused is not None:
             # The engine has tried it alone already.
-            await self._leave(key, name, refused)
+            await self._leave(key, name, refused, expected)
             return
         await self._engines.load()
         outcome = await self._programmer.program([key])
@@ -83,13 +82,13 @@ class Verification:
         if (drift := outcome.refused.get(name) or await self._engines.drift(name)) is None:
             self._succeed(key, name, expected)
             return
-        await self._leave(key, name, drift)
+        await self._leave(key, name, drift, expected)
 
     def _verify_withdrawn(self, key: FarmKey, name: str, refused: str | None) -> None:
         self._latency.dropped(key)
         if name not in self._engines.sent:
             self._note_removed(key, name)
-        elif refused is not None:
+        elif refused is not None and key not in self._state.queue.waiting:
             _log.warning("farm cannot be withdrawn", **log_fields(key, self._state.index.get(key)), refused=refused)
             self._state.index.refuse_change(key, None, self._clock.now(), self._timing)
 
@@ -98,9 +97,16 @@ class Verification:
             self._state.changed.discard(name)
             _log.info("farm removed", **log_fields(key, self._state.index.get(key)))
 
-    async def _leave(self, key: FarmKey, name: str, why: str) -> None:
-        """Leave a farm as it was, or withdraw it if it cannot be served so either; then retry it after a while."""
-        farm, index = self._state.index.get(key), self._state.index
+    async def _leave(self, key: FarmKey, name: str, why: str, expected: Expected) -> None:
+        """Leave a farm as it was, or withdraw it if it cannot be served so either; then retry it after a while.
+
+        One that has changed since is programmed next: until then it counts as failed.
+        """
+        farm, index, problems = self._state.index.get(key), self._state.index, self._state.problems
+        if key in self._state.queue.waiting:
+            message = f"the engine or the kernel refused a change of it: {why}; a later change of it is programmed next"
+            problems.supersede(key, Problem("Refused", message, expected.generation), farm)
+            return
         is_served = name in self._engines.sent and await self._programmer.applier.revert(name)
         if name in self._engines.sent and not is_served:
             await self._programmer.withdraw([name])
@@ -116,17 +122,21 @@ class Verification:
         )
         index.refuse_change(key, message if is_served else None, self._clock.now(), self._timing)
         if farm is not None:
-            self._state.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
+            problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
 
     def _succeed(self, key: FarmKey, name: str, expected: Expected) -> None:
         self._programmer.applier.verified(name)
         farm = self._state.index.get(key)
+        if farm is not None and expected.serves:
+            self._state.load_balancers.verified(key, expected.in_kernel)
+        if key in self._state.queue.waiting:
+            # What is said of it, and how long it waits, is of a later change.
+            return
         # It may have been deleted while it was compared, or have been kept as it was.
         if farm is None or not expected.serves:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
-        self._state.load_balancers.verified(key, expected.in_kernel)
         self._state.index.accept_change(key)
         problems = self._state.problems
         if expected.problem is not None:

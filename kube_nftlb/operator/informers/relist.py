@@ -83,6 +83,9 @@ class Lister:
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("periodic list failed", error=str(error))
+                if kinds is BY_KOPF:
+                    # Until then nobody knows what was deleted while kopf had no watch.
+                    self._listed_by_kopf.set()
 
     async def _repair(self, kinds: Iterable[Resource]) -> AsyncIterator[Affected]:
         """List these kinds and cache what the watches missed; yield what each find makes out of date.

@@ -153,6 +153,9 @@ class StatusReconciler:
             return _CONFLICT_RETRY_S
         if outcome is Outcome.RETRY:
             return self._backoff.failed(key)
+        if outcome is Outcome.OBSOLETE:
+            # By then the cache knows if it is gone.
+            return _REFUSED_RETRY_S
         outdated_s = self._pacing.written(key, now)
         if not LIST.issuperset(fields):
             metrics.FARM_STATUS_SECONDS.observe(outdated_s)

@@ -13,8 +13,9 @@ from kube_nftlb.kube.resources import FARMS, JsonObject
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import Ingest
+from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import merge_patch
+from kube_nftlb.operator.farms.spec import digest, merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 
 _log = structlog.get_logger()
@@ -46,19 +47,18 @@ class FarmWriter:
     async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
         try:
-            affected = self._ingest.put(FARMS, await self._apply(apply))
-            record = self._ingest.cache.farms.get(apply.key)
-            if record is not None and record.uid and record.digest != apply.wanted.digest:
-                # Server-side apply keeps what other managers added to a list; this removes it.
+            answer = await self._apply(apply)
+            if digest(sanitized_spec(answer.get("spec"))) != apply.wanted.digest:
+                # Server-side apply keeps what other managers added to a list; this removes it. If it fails, the watch
+                # delivers the first answer, and with it all that this makes out of date.
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
-                affected |= self._ingest.put(FARMS, answer)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
-        return Outcome.DONE, affected
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _apply(self, apply: Apply) -> JsonObject:
         try:

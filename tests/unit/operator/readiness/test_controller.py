@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb import names
+from kube_nftlb import errors, names
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import EVENTS, FARMS, NODES, PODS, SERVICES
@@ -104,6 +104,26 @@ async def test_the_condition_is_set_once_and_only_that(operator: Operator) -> No
             }
         ]
     }
+
+
+async def test_a_condition_that_meets_a_conflict_is_written_later_though_nothing_else_happens(
+    operator: Operator,
+) -> None:
+    operator.kube.apply_errors.append(errors.ConflictError(409, "Conflict", "the object has been modified"))
+    operator.pod()
+    await asyncio.sleep(4)
+    assert [condition["status"] for condition in operator.conditions()] == ["True"]
+
+
+async def test_a_pod_gets_no_condition_that_was_decided_for_another_one_of_its_name(operator: Operator) -> None:
+    operator.kube.apply_errors.append(errors.KubeError(422, "Invalid", "no"))
+    operator.pod()
+    await asyncio.sleep(3)
+    operator.select()
+    await asyncio.sleep(1)
+    operator.pod(uid="another", version=9)
+    await asyncio.sleep(100)
+    assert operator.conditions() == [], "no node has the new one"
 
 
 async def test_a_pod_waits_for_the_service_that_is_seen_after_it(operator: Operator) -> None:

@@ -144,6 +144,19 @@ def test_a_farm_that_failed_on_a_node_holds_it_back_and_says_why(operator: Opera
     )
 
 
+@pytest.mark.parametrize(("failed_at", "programmed"), [(1, True), (2, False), (3, False)])
+def test_a_change_that_failed_holds_it_back_though_the_farm_has_changed_since(
+    operator: Operator, failed_at: int, *, programmed: bool
+) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.node("n2", farms=89, slices=100, version=2)
+    waiting = operator.decide()
+    operator.farm(version=110, generation=4, ips=[IP, OTHER_IP])
+    failed = {"namespace": "default", "name": "web--http", "generation": failed_at, "reason": "Refused"}
+    operator.node("n2", farms=109, slices=100, version=3, failed=[failed])
+    assert operator.decide(waiting).programmed == programmed
+
+
 def test_a_slice_without_its_address_holds_it_back(operator: Operator) -> None:
     operator.farm(version=90, generation=2, ips=[IP])
     operator.slices(ready=True, version=31, ip=OTHER_IP)

@@ -51,6 +51,8 @@ class _FarmWriter(FarmWriter):
         self.bodies = list[Json]()
         self.fields = list[set[str]]()
         self.outcome = Outcome.DONE
+        self.status_outcomes = list[Outcome]()
+        """The outcomes of the next writes of statuses, which write nothing."""
         self.refuses = ""
         self.raw: Callable[..., Json] = raw_farm
 
@@ -68,6 +70,8 @@ class _FarmWriter(FarmWriter):
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
     ) -> tuple[Outcome, Affected]:
+        if self.status_outcomes:
+            return self.status_outcomes.pop(0), Affected()
         self.fields.append(set(fields))
         self.written.append(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         raw = self.raw(version=100 + len(self.written), generation=farm.generation, status=self.written[-1])
@@ -151,6 +155,17 @@ async def test_a_failure_is_told_at_once(operator: Operator) -> None:
     operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", failed=[failed], version=2))
     await asyncio.sleep(0.1)
     assert operator.programmed() == ["0/2"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.CONFLICT, Outcome.OBSOLETE])
+async def test_a_status_that_is_not_written_is_tried_again_while_its_farm_is_there(
+    operator: Operator, outcome: Outcome
+) -> None:
+    operator.farm_writer.status_outcomes.append(outcome)
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="10", version=2))
+    await asyncio.sleep(62)
+    assert operator.programmed() == ["2/2"]
 
 
 async def test_a_node_that_flaps_has_no_status_written_and_one_that_stays_away_one(operator: Operator) -> None:
