@@ -11,11 +11,15 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.records import Record
 
 _WATCHERS: Final = 2
-"""How many candidates watch the holder: more would only cost questions."""
+"""How many candidates watch the holder all the time: more would only cost questions."""
+_LOOK_S, _LOOK_EVERY_S = 3.0, 30.0
+"""How long the others watch it, and how often: the first ones may be nodes that cannot take anything."""
 _NEXT_S: Final = 0.5
-"""How much longer each further candidate waits, for one that is better but has not programmed the farms."""
+"""How long the second candidate waits, for one that is better but has not programmed the farms."""
+_WAITS_MAX: Final = 20
+"""How many times as long the last one waits at most, however many there are."""
 _NEXT_SILENT_S: Final = 0.2
-"""The same for a holder that is silent, whose clients wait."""
+"""As ``_NEXT_S`` for a holder that is silent, whose clients wait."""
 _ALONE_S: Final = 4.5
 """How long a holder must have been silent, beyond the questions, to be replaced without the API server's consent."""
 _NEXT_ALONE_S: Final = 1.0
@@ -163,7 +167,7 @@ def _used(view: View) -> Act:
 def _seek(view: View, open_at: float) -> Act:
     """Take an address that nobody holds, or whose holder should no longer."""
     # One that leaves is out of the question, though all else speaks for it.
-    due = open_at + _others(view).index(view.me) * _NEXT_S
+    due = open_at + _turn_s(_others(view).index(view.me), _NEXT_S)
     if view.api_away_at is not None:
         return Act()
     if view.now < due:
@@ -177,15 +181,30 @@ def _stand_by(view: View) -> Act:
     """Watch the holder, and take its address if it falls silent."""
     rank = _others(view).index(view.me)
     mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
-    if rank >= _WATCHERS or not mac:
+    if not mac:
         return Act()
+    if rank >= _WATCHERS and (silent_at is None or view.wire.silent_alone):
+        # Of many nodes one that hears nobody is rather cut off itself than the only one that is left.
+        return _look(view, mac)
     if silent_at is None:
         return Act(watch=mac)
     away = view.api_away_at is not None
-    due = silent_at + (_ALONE_S + rank * _NEXT_ALONE_S if away else rank * _NEXT_SILENT_S)
+    due = silent_at + (_ALONE_S + _turn_s(rank, _NEXT_ALONE_S) if away else _turn_s(rank, _NEXT_SILENT_S))
     # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
     # cut off from it, and would take the address in vain.
     due = max(due, view.superseded_until)
     if view.now < due:
         return Act(watch=mac, again=due)
     return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)
+
+
+def _look(view: View, mac: str) -> Act:
+    """Watch the holder for a short while, now and then."""
+    elapsed = view.now % _LOOK_EVERY_S
+    looks = elapsed < _LOOK_S
+    return Act(watch=mac if looks else "", again=view.now - elapsed + (_LOOK_S if looks else _LOOK_EVERY_S))
+
+
+def _turn_s(rank: int, first_s: float) -> float:
+    """Return how long a candidate waits for those before it, each of which adds less: some of them may never come."""
+    return _WAITS_MAX * first_s * rank / (rank + _WAITS_MAX - 1)

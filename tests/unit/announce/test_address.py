@@ -21,6 +21,9 @@ CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
 ASIDE = Wire(other=MAC, other_at=NOW - 1)
 STOLEN = Wire(other=FOREIGN, other_at=NOW - 1)
 
+LATER = (HOLDER, "b", "c", ME)
+MANY = tuple(f"n{number}" for number in range(1000))
+
 
 def view(**differs: Any) -> View:
     """A node that has programmed the farms of an address that nobody holds."""
@@ -44,6 +47,7 @@ def view(**differs: Any) -> View:
         ({"wire": FREE, "candidates": (HOLDER,)}, Act()),
         ({"wire": FREE, "candidates": (HOLDER, ME)}, Act(again=NOW + 0.5)),
         ({"wire": FREE, "candidates": (HOLDER, ME), "open_at": NOW - 0.5}, Act(write=Write.CLAIM)),
+        ({"wire": FREE, "candidates": (*MANY, ME), "open_at": NOW - 10}, Act(write=Write.CLAIM)),
         ({"wire": FREE, "api_away_at": NOW - 9}, Act()),
         ({"wire": STOLEN}, Act(used_by=FOREIGN, again=NOW + 9)),
         ({"wire": STOLEN, "now": NOW + 9}, Act(used_by=FOREIGN, probe=True)),
@@ -59,7 +63,11 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
         ({}, Act(watch=MAC)),
         ({"may_announce": LATE}, Act(why_not=LATE)),
         ({"candidates": (HOLDER, "b", ME)}, Act(watch=MAC)),
-        ({"candidates": (HOLDER, "b", "c", ME)}, Act()),
+        ({"candidates": LATER}, Act(again=120.0)),
+        ({"candidates": LATER, "now": 121.0}, Act(watch=MAC, again=123.0)),
+        ({"candidates": LATER, "now": 124.0}, Act(again=150.0)),
+        ({"candidates": LATER, "wire": SILENT, "now": 124.0}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"candidates": LATER, "wire": CUT_OFF, "now": 124.0}, Act(again=150.0)),
         ({"wire": SILENT}, Act(watch=MAC, write=Write.CLAIM)),
         ({"wire": SILENT, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.2)),
         ({"wire": SILENT, "api_away_at": NOW - 9}, Act(watch=MAC, again=NOW + 4.5)),

@@ -3,7 +3,7 @@
 import pytest
 
 from kube_nftlb.announce.ownership.address import Write
-from kube_nftlb.announce.ownership.candidates import Demand
+from kube_nftlb.announce.ownership.candidates import Demand, candidates
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import Record
@@ -80,6 +80,41 @@ def test_a_takeover_takes_two_seconds_whenever_in_a_round_the_holder_dies() -> N
         gaps.append(cluster.gaps(FOUR, since))
     assert sorted(gaps)[10] <= 1.9
     assert max(gaps) <= 2.2
+
+
+def test_a_node_takes_over_even_if_those_that_come_first_cannot() -> None:
+    cluster = settled(5, FOUR)
+    client = arp.question(bytes.fromhex("0200000000c8"), bytes((192, 0, 2, 10)))
+    holder = cluster.holder(FOUR)
+    standbys = [name for name in candidates(cluster.demands, {FOUR: holder})[FOUR] if name != holder]
+    for name in standbys[:2]:
+        cluster.nodes[name].blocked = {FOUR: Blocker(Reason.NO_LINK, "")}
+    since = cluster.now
+    cluster.kill(holder)
+    while cluster.now < since + 40:
+        for node in cluster.nodes.values():
+            node.inbox.append(client)
+        cluster.run(0.5)
+    assert cluster.holder(FOUR) in standbys[2:]
+    assert cluster.gaps(FOUR, since) <= 35
+    assert cluster.doubles(FOUR, since) == 0
+
+
+def test_a_node_that_is_cut_off_from_the_segment_takes_nothing_if_two_others_watch() -> None:
+    cluster = settled(5, FOUR)
+    holder = cluster.holder(FOUR)
+    last = [name for name in candidates(cluster.demands, {FOUR: holder})[FOUR] if name != holder][-1]
+    cluster.nodes[last].side = 1
+    cluster.writes.clear()
+    cluster.run(120)
+    assert cluster.writes == []
+
+
+def test_many_nodes_ask_a_holder_little() -> None:
+    cluster = settled(12, FOUR)
+    cluster.frames.clear()
+    cluster.run(60)
+    assert len(cluster.frames) <= 60 * 2 * 2 + 9 * 2 * 7, "two ask all the time, the others now and then"
 
 
 def test_all_addresses_of_a_node_that_dies_are_taken_within_three_seconds() -> None:
