@@ -84,7 +84,10 @@ class Facts:
             announce.l2.node_selector.selects(own.labels),
             own.leaves,
         )
-        farms = [self._farm(key, ip) for key in self.load_balancers.of(ip)]
+        keys = self.load_balancers.of(ip)
+        # What this node is not going to serve is no reason to keep clients from the other farms of the address.
+        served = [key for key in keys if self.load_balancers.wanted(key).served]
+        farms = [self._farm(key, ip) for key in served or keys]
         when_empty = WhenEmpty(announce.when_empty)
         return Address(
             here.link,

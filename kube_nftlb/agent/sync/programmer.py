@@ -118,7 +118,8 @@ class Programmer:
         key, decision, now = planned.key, planned.decision, self._clock.now()
         if key is None:
             return
-        self._inputs.load_balancers.planned(key, planned.farm)
+        served = not (isinstance(decision, Withdraw) and decision.lasts)
+        self._inputs.load_balancers.planned(key, planned.farm, served=served)
         if decision.problem is not None:
             self._inputs.problems.report(key, decision.problem, self._index.get(key))
         if isinstance(decision, Withdraw) and decision.retry:
