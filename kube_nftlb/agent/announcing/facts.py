@@ -93,8 +93,8 @@ class Facts:
             here.link,
             link.mac if link is not None else "",
             ordered,
-            gate.may_announce(farms, when_empty, here),
-            gate.may_keep(farms, when_empty, here),
+            gate.why_not_announce(farms, when_empty, here),
+            gate.why_not_keep(farms, when_empty, here),
         )
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:

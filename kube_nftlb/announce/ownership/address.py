@@ -56,8 +56,8 @@ class View(NamedTuple):
     record: Record
     candidates: tuple[str, ...]
     """The nodes that may hold the address, the best first."""
-    may_announce: Blocker | None
-    may_keep: Blocker | None
+    why_not_announce: Blocker | None
+    why_not_keep: Blocker | None
     wire: Wire
     read_at: float
     """When the record was last read from the API server, or seen to change."""
@@ -109,8 +109,8 @@ def decide(view: View) -> Act:
         return _hold(view)
     if view.alone:
         return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
-    if view.may_announce is not None:
-        return Act(probe=_is_next(view), why_not=view.may_announce)
+    if view.why_not_announce is not None:
+        return Act(probe=_is_next(view), why_not=view.why_not_announce)
     if view.leaving:
         return Act(why_not=_LEAVING)
     if view.me not in view.candidates:
@@ -120,7 +120,7 @@ def decide(view: View) -> Act:
 
 def _is_next(view: View) -> bool:
     """Return whether this node is to have a new address once the kernel has its farms: it asks for it meanwhile."""
-    soon = view.may_announce is not None and view.may_announce.reason is Reason.NOT_PROGRAMMED
+    soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
     new = not view.record.holder and view.candidates[:1] == (view.me,) and view.api_away_at is None
     return soon and new and not view.leaving and not (view.wire.free or view.wire.other)
 
@@ -136,9 +136,9 @@ def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
 
 def _hold(view: View) -> Act:
     wire = view.wire
-    if view.may_keep is not None:
-        gone = view.may_keep.reason is Reason.NO_FARM
-        return Act(write=Write.DELETE if gone else Write.GIVE_UP, why_not=view.may_keep)
+    if view.why_not_keep is not None:
+        gone = view.why_not_keep.reason is Reason.NO_FARM
+        return Act(write=Write.DELETE if gone else Write.GIVE_UP, why_not=view.why_not_keep)
     if not wire.other:
         return _answer(view) if wire.free else Act(probe=True)
     if view.read_at <= wire.other_at:

@@ -31,8 +31,8 @@ class Address(NamedTuple):
     mac: str
     """The link-layer address of that interface."""
     candidates: tuple[str, ...]
-    may_announce: Blocker | None = None
-    may_keep: Blocker | None = None
+    why_not_announce: Blocker | None = None
+    why_not_keep: Blocker | None = None
 
 
 _GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
@@ -215,8 +215,8 @@ class Ownership:
             now,
             known.record,
             address.candidates,
-            address.may_announce if self.has_responder else _NO_RESPONDER,
-            address.may_keep,
+            address.why_not_announce if self.has_responder else _NO_RESPONDER,
+            address.why_not_keep,
             known.wire,
             known.read_at,
             known.open_at,

@@ -49,7 +49,7 @@ def facts(*, in_kernel: InKernel | None = SERVED, wants: Any = None, **known: An
 
 
 def reason(found: Facts) -> Reason | None:
-    blocker = found.addresses({})[VIP].may_announce
+    blocker = found.addresses({})[VIP].why_not_announce
     return blocker.reason if blocker is not None else None
 
 
@@ -57,8 +57,8 @@ def test_an_address_that_is_served_may_be_announced_by_any_node() -> None:
     (address,) = facts().addresses({}).values()
     assert (address.link, address.mac) == ("eth0", ETH.mac)
     assert set(address.candidates) == set(NODES)
-    assert address.may_announce is None
-    assert address.may_keep is None
+    assert address.why_not_announce is None
+    assert address.why_not_keep is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_node_goes_on_announcing_what_it_holds_when_the_pool_is_gone() -> None
     assert found.addresses({}) == {}
     (address,) = found.addresses({VIP: "node-2"}).values()
     assert set(address.candidates) == set(NODES)
-    assert address.may_keep is None
+    assert address.why_not_keep is None
 
 
 def test_of_pools_that_overlap_the_oldest_says_who_announces() -> None:
