@@ -21,6 +21,8 @@ from kube_nftlb.announce.wire.messages import Event, Ready, State
 
 _PATIENCE_S: Final = 1.0
 """How long the API server may take for a request, and the interval in which it is tried while it is away."""
+_CHECK_S: Final = 10.0
+"""The interval in which a node that holds addresses reads one of its Leases, to notice that it alone is cut off."""
 _REQUESTS: Final = 16
 """So many at once: hundreds would wait for each other longer than that, and look as if the API server were away."""
 _GATHER_S: Final = 0.005
@@ -83,7 +85,7 @@ class Announcer:
     async def give_up(self, patience_s: float) -> None:
         """Answer for nothing any more, and say so in the Leases, as far as that is possible in this time."""
         self.facts({})
-        await self._until(lambda: not self._ownership.holds, patience_s)
+        await self._until(lambda: not self._ownership.any_held, patience_s)
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
@@ -102,6 +104,7 @@ class Announcer:
             await self._given.wait()
             tasks.create_task(self._client.run(), name="responder")
             tasks.create_task(self._decide(), name="decide")
+            tasks.create_task(self._check(), name="check")
 
     async def _decide(self) -> None:
         while True:
@@ -116,6 +119,13 @@ class Announcer:
             except TimeoutError:
                 continue
             await asyncio.sleep(_GATHER_S)
+
+    async def _check(self) -> None:
+        """Notice that the API server cannot be reached though there is nothing to ask it for."""
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            if (ip := self._ownership.any_held) and not self._away:
+                await self._in_turn(ip, partial(self._read, ip))
 
     def _act(self, outcome: Outcome) -> None:
         if outcome.state != self._state:

@@ -4,6 +4,7 @@ The order of a hand-over is always the same: the new holder has programmed the f
 announces, and the old one stops when it hears that, or sees the Lease. So there is no time at which nobody answers.
 """
 
+import math
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -27,6 +28,8 @@ _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
 _FREE_S: Final = 10.0
 """How long the outcome of a probe counts for an address that nobody holds."""
+_SURE_S: Final = 10.0
+"""How long this node must have reached the API server to tell that a holder alone does not: so all come back first."""
 _LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
@@ -65,6 +68,10 @@ class View(NamedTuple):
     """Since when a new holder is sought, by what this node sees; None if none is."""
     api_away_at: float | None = None
     """Since when the API server cannot be reached; None if it can."""
+    api_back_at: float = -math.inf
+    """When the API server could be reached again."""
+    outdated_at: float | None = None
+    """Since when the holder says that it cannot reach the API server; None if it does not."""
     superseded_until: float = 0.0
     """Another node took the address from this one while it answered: it must not take it back too soon."""
     alone: bool = False
@@ -187,7 +194,7 @@ def _stand_by(view: View) -> Act:
         # Of many nodes one that hears nobody is rather cut off itself than the only one that is left.
         return _look(view, mac)
     if silent_at is None:
-        return Act(watch=mac)
+        return _supersede(view, mac, rank)
     away = view.api_away_at is not None
     due = silent_at + (_ALONE_S + _turn_s(rank, _NEXT_ALONE_S) if away else _turn_s(rank, _NEXT_SILENT_S))
     # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
@@ -198,10 +205,20 @@ def _stand_by(view: View) -> Act:
     return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)
 
 
+def _supersede(view: View, mac: str, rank: int) -> Act:
+    """Watch the holder, and take its address if it alone cannot reach the API server: its rules may be out of date."""
+    if view.outdated_at is None or view.api_away_at is not None:
+        return Act(watch=mac)
+    due = max(view.outdated_at, view.api_back_at + _SURE_S) + _turn_s(rank, _NEXT_S)
+    return Act(watch=mac, again=due) if view.now < due else Act(watch=mac, write=Write.CLAIM)
+
+
 def _look(view: View, mac: str) -> Act:
     """Watch the holder for a short while, now and then."""
     elapsed = view.now % _LOOK_EVERY_S
     looks = elapsed < _LOOK_S
+    if looks and view.outdated_at is not None:
+        return _supersede(view, mac, _others(view).index(view.me))
     return Act(watch=mac if looks else "", again=view.now - elapsed + (_LOOK_S if looks else _LOOK_EVERY_S))
 
 

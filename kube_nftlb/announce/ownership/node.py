@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.records import NOBODY, Record
-from kube_nftlb.announce.wire.messages import Event, Heard, Peer, Place, Probed, Ready, Silent, State, Yielded
+from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
 
 _FENCE_S: Final = 600.0
 """How long who had an address before is asked whether it has come back with it."""
+_OUTDATED_S: Final = 30.0
+"""How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
 _ASK_AGAIN_S: Final = 0.5
 """The shortest time between two requests to the API server for one address."""
 
@@ -95,7 +97,10 @@ class Ownership:
         self._addresses: Mapping[str, Address] = {}
         self._known: dict[str, _Known] = {}
         self._macs: set[str] = set()
+        self._outdated: dict[str, float] = {}
+        """Link-layer addresses of the holders that say so, and since when."""
         self._api_away_at: float | None = None
+        self._api_back_at = -math.inf
         self._holds = False
         """Whether the responder had a state when it was last heard."""
 
@@ -105,9 +110,9 @@ class Ownership:
         return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
 
     @property
-    def holds(self) -> bool:
-        """Return whether this node holds any address."""
-        return any(known.record.holder == self._me for known in self._known.values())
+    def any_held(self) -> str:
+        """Return an address that this node holds; empty if it holds none."""
+        return next((ip for ip, known in self._known.items() if known.record.holder == self._me), "")
 
     @property
     def is_awaited(self) -> bool:
@@ -156,11 +161,16 @@ class Ownership:
         """Take note whether the API server can be reached."""
         if away != (self._api_away_at is not None):
             self._api_away_at = now if away else None
+            self._api_back_at = self._api_back_at if away else now
 
     def event(self, event: Event, now: float) -> None:
         """Take an event of the responder."""
         if isinstance(event, Ready):
             self._ready(holds=event.holds)
+        elif isinstance(event, Outdated):
+            self._outdated.pop(event.mac, None)
+            if event.outdated:
+                self._outdated[event.mac] = now
         elif isinstance(event, Yielded | Probed | Silent | Heard) and event.ip in self._known:
             known = self._known[event.ip]
             if isinstance(event, Silent) and event.mac != (known.wire.holder_mac or known.record.mac):
@@ -171,6 +181,7 @@ class Ownership:
 
     def _ready(self, *, holds: bool) -> None:
         self._holds, self.has_responder = holds, True
+        self._outdated.clear()
         for known in self._known.values():
             if not holds:
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
@@ -204,7 +215,11 @@ class Ownership:
                 known.asked_at = now
                 reads.append(ip)
             times += [act.again] if act.again is not None else []
-        state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence))
+        watched = {peer.mac for peer in watch}
+        self._outdated = {mac: at for mac, at in self._outdated.items() if mac in watched}
+        outdated_at = self._api_away_at + _OUTDATED_S if self._api_away_at is not None else math.inf
+        times += [outdated_at] if now < outdated_at < math.inf else []
+        state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence), now >= outdated_at)
         return Outcome(state, tuple(writes), tuple(reads), min(times, default=None))
 
     def _view(self, address: Address, known: _Known, now: float) -> View:
@@ -221,6 +236,8 @@ class Ownership:
             known.read_at,
             known.open_at,
             self._api_away_at,
+            self._api_back_at,
+            self._outdated.get(known.wire.holder_mac or known.record.mac),
             known.superseded_until,
             known.alone,
             self.leaving,

@@ -9,12 +9,14 @@ from typing import Final
 
 from kube_nftlb.announce.wire import arp, ndp
 from kube_nftlb.announce.wire.heard import Heard as Said
+from kube_nftlb.announce.wire.heard import Told
 from kube_nftlb.announce.wire.messages import (
     HOLD_MAX_S,
     Event,
     Heard,
     LinkChanged,
     Order,
+    Outdated,
     Peer,
     Place,
     Probed,
@@ -68,7 +70,8 @@ class Responder:
         links = [LinkChanged(name, mac_text(own.mac)) for name, own in self._sending.links.items()]
         silent = [self._silent(peer, now) for peer in self._watch.silent()]
         yielded = [Yielded(place.ip, place.link, mac) for place, mac in self._yielded.items()]
-        return [Ready(holds=True), *links, *yielded, *silent]
+        outdated = [Outdated(*node, outdated=True) for node in self._watch.outdated()]
+        return [Ready(holds=True), *links, *yielded, *silent, *outdated]
 
     def links(self) -> set[str]:
         """Return the names of the links that are needed."""
@@ -114,11 +117,11 @@ class Responder:
         if who is not None and not self._sending.is_own(who.mac):
             self._heard_at[link] = now
         if said.statement is not None and not self._sending.is_own(said.statement.mac):
-            self._take_statement(link, said.statement.ip, said.statement.mac, now, to_all=said.statement.to_all)
+            self._take_statement(link, said.statement, now)
         if said.asked is None or late or (link, said.asked.target) not in self._answers:
             return None
         build = arp.answer if len(said.asked.target) == IPV4_BYTES else ndp.answer
-        return build(own.mac, said.asked.target, said.asked)
+        return build(own.mac, said.asked.target, said.asked, outdated=self._outdated)
 
     def due(self, now: float) -> list[tuple[str, bytes]]:
         """Return the frames to send now, with their links. Take note of what is over."""
@@ -170,14 +173,21 @@ class Responder:
             self._sending.announce(self._answers[key], now)
         self._repeated = {node: counted for node, counted in self._repeated.items() if self._fence.of(*node)}
 
-    def _take_statement(self, link: str, ip: bytes, mac: bytes, now: float, *, to_all: bool) -> None:
+    @property
+    def _outdated(self) -> bool:
+        return self._state is not None and self._state.outdated
+
+    def _take_statement(self, link: str, told: Told, now: float) -> None:
         """Another host says that it has an address."""
-        peer = Peer(str(ip_address(ip)), link, mac_text(mac))
+        ip, to_all = told.ip, told.to_all
+        peer = Peer(str(ip_address(ip)), link, mac_text(told.mac))
         place = Place(peer.ip, link)
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
         if self._watch.heard(peer, now) or (to_all and self._watch.has_other(peer)):
             self.events.append(Heard(*_of(peer)))
+        if not to_all and self._watch.says(peer, outdated=told.outdated):
+            self.events.append(Outdated(link, peer.mac, told.outdated))
         if (link, ip) not in self._answers:
             return
         if not to_all and peer.ip in self._fence.of(link, peer.mac):

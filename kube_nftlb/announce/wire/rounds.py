@@ -23,6 +23,8 @@ class _Round:
         self.next_at = now
         self.heard_at = now
         self.silent: set[str] = set()
+        self.outdated = False
+        """What the node said last."""
         self._missed: dict[str, int] = {}
         """Questions without an answer yet, by address."""
         self._turn = 0
@@ -94,6 +96,18 @@ class Rounds:
         """Take an answer. Return whether the address was silent."""
         each = self._rounds.get((peer.link, peer.mac))
         return each is not None and peer.ip in each.ips and each.answered(peer.ip, now)
+
+    def says(self, peer: Peer, *, outdated: bool) -> bool:
+        """Take whether a node that is asked says that it is outdated. Return whether that is new."""
+        each = self._rounds.get((peer.link, peer.mac))
+        if each is None or peer.ip not in each.ips or each.outdated is outdated:
+            return False
+        each.outdated = outdated
+        return True
+
+    def outdated(self) -> list[_Node]:
+        """Return the nodes that said so last."""
+        return [node for node, each in self._rounds.items() if each.outdated]
 
     def silent(self) -> list[Peer]:
         """Return who is silent."""

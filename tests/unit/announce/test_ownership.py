@@ -282,6 +282,65 @@ def test_two_sides_that_do_not_hear_each_other_do_not_take_an_address_back_and_f
     assert len(cluster.answerers(FOUR)) == 1
 
 
+@pytest.mark.parametrize("nodes", [3, 6])
+@FAMILIES
+def test_a_holder_that_alone_cannot_reach_the_api_server_is_superseded_after_half_a_minute(ip: str, nodes: int) -> None:
+    cluster = settled(nodes, ip)
+    since, holder = cluster.now, cluster.holder(ip)
+    cluster.set_api(holder, reachable=False)
+    cluster.run(30.0)
+    assert cluster.holder(ip) == holder
+    cluster.run(5.0)
+    taker = cluster.holder(ip)
+    assert taker != holder
+    assert cluster.gaps(ip, since) == 0
+    assert cluster.doubles(ip, since) <= 0.1
+    cluster.run(30.0)
+    cluster.set_api(holder, reachable=True)
+    cluster.run(20.0)
+    assert cluster.holder(ip) == taker, "the one that was cut off does not take it back"
+
+
+def test_an_agent_that_restarts_learns_that_the_holder_cannot_reach_the_api_server() -> None:
+    cluster = settled(2, FOUR)
+    holder = cluster.holder(FOUR)
+    other = cluster.nodes[next(name for name in cluster.nodes if name != holder)]
+    other.blocked = {FOUR: NOT_YET}
+    cluster.set_api(holder, reachable=False)
+    cluster.run(33.0)
+    assert cluster.holder(FOUR) == holder, "the other one does not serve the address"
+    other.ownership, other.told, other.blocked = Ownership(other.name), None, {}
+    other.responder.events = other.responder.standing(cluster.now)
+    cluster.set_api(other.name, reachable=True)
+    cluster.run(3.0)
+    assert cluster.holder(FOUR) == other.name
+
+
+def test_a_holder_whose_only_successor_cannot_serve_the_address_keeps_it_without_the_api_server() -> None:
+    cluster = settled(2, FOUR)
+    holder = cluster.holder(FOUR)
+    other = next(name for name in cluster.nodes if name != holder)
+    cluster.nodes[other].blocked = {FOUR: NOT_YET}
+    cluster.set_api(holder, reachable=False)
+    cluster.run(60.0)
+    assert cluster.holder(FOUR) == holder
+
+
+@pytest.mark.parametrize("first", ["n1", "n2", "n3"])
+def test_when_the_api_server_is_back_for_one_node_before_the_others_all_keep_what_they_have(first: str) -> None:
+    cluster = settled(3, FOUR, SIX)
+    holders = {cluster.holder(FOUR), cluster.holder(SIX)}
+    cluster.writes.clear()
+    cluster.set_api("n1", "n2", "n3", reachable=False)
+    cluster.run(120.0)
+    cluster.set_api(first, reachable=True)
+    cluster.run(5.0)
+    cluster.set_api(*(cluster.nodes.keys() - {first}), reachable=True)
+    cluster.run(60.0)
+    assert {cluster.holder(FOUR), cluster.holder(SIX)} == holders
+    assert cluster.writes == []
+
+
 def test_a_holder_cut_off_from_the_api_server_is_superseded() -> None:
     cluster = settled(3, FOUR)
     since, holder = cluster.now, cluster.holder(FOUR)

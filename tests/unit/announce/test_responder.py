@@ -7,6 +7,7 @@ from kube_nftlb.announce.wire.messages import (
     Event,
     Heard,
     LinkChanged,
+    Outdated,
     Peer,
     Place,
     Probed,
@@ -270,3 +271,27 @@ def test_an_agent_that_connects_is_told_what_stands() -> None:
     ]
     assert responder.standing(0.2) == expected
     assert Responder().standing(0.0) == [Ready(holds=False)]
+
+
+@pytest.mark.parametrize("place", [FOUR, SIX], ids=["ipv4", "ipv6"])
+def test_a_holder_tells_those_who_watch_it_that_it_is_outdated_and_no_client(place: Place) -> None:
+    holder, watcher = serving(State(5.0, (place,), outdated=True)), Responder()
+    watcher.order(State(5.0, watch=(Peer(place.ip, LINK, MAC.hex(":")),)), 0.0)
+    watcher.link(LINK, LinkAddresses(OTHER, SOURCE), 0.0)
+    watcher.events.clear()
+
+    def asks(now: float) -> list[Event]:
+        for data in [data for _, data in until(watcher, now, now)]:
+            answer = frame(holder, data, now)
+            assert answer is not None
+            frame(watcher, answer, now)
+        events, watcher.events = watcher.events, []
+        return events
+
+    assert asks(0.0) == [Outdated(LINK, MAC.hex(":"), outdated=True)]
+    assert asks(0.5) == [], "it is told once"
+    assert Outdated(LINK, MAC.hex(":"), outdated=True) in watcher.standing(0.5), "and to an agent that has restarted"
+    holder.order(State(5.0, (place,)), 0.6)
+    assert asks(1.0) == [Outdated(LINK, MAC.hex(":"), outdated=False)]
+    holder.order(State(5.0, (place,), outdated=True), 1.1)
+    assert frame(holder, ASK4, 1.2) == (arp.answer(MAC, VIP4, ASKED4) if place is FOUR else None)
