@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -68,9 +68,9 @@ class Announcer:
         """Return what this node does about each address, and why it does not announce it."""
         return self._ownership.acts
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses, anew whenever it changes."""
-        self._ownership.facts(addresses)
+    def facts(self, addresses: Mapping[str, Address], working: Collection[str] = ()) -> None:
+        """Take what is known of all addresses, and the nodes that are ready, anew whenever it changes."""
+        self._ownership.facts(addresses, working)
         self._given.set()
         self._changed.set()
 

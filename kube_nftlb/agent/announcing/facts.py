@@ -45,6 +45,10 @@ class Facts:
         ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
         return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
 
+    def working(self) -> frozenset[str]:
+        """Return the nodes that are ready, and do not leave."""
+        return frozenset(name for name, node in self.nodes.items() if not node.leaves)
+
     def _announce(self, ip: str, held: Mapping[str, str]) -> Announce | None:
         """Return how to announce an address; None if it is not ours to announce."""
         if ip in self.node_ips:
