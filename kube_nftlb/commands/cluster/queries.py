@@ -67,14 +67,17 @@ async def farms_and_reports(kube: Kube, namespace: str | None) -> ClusterView:
 
 async def overview(kube: Kube, namespace: str | None) -> ClusterView:
     """Return the state of the cluster, with the farms of one namespace, or of all."""
-    nodes, reports, farms, leases, pods, daemon_sets, addresses = await asyncio.gather(
-        kube.list(NODES, metadata_only=True),
-        kube.list(NFTLB_NODES),
-        kube.list(FARMS, namespace, not_older_than="0"),
+    programs = asyncio.gather(
         list_if_allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
         list_if_allowed(kube, PODS, label_selector=PROGRAMS),
         list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
+    )
+    nodes, reports, farms, addresses, (leases, pods, daemon_sets) = await asyncio.gather(
+        kube.list(NODES, metadata_only=True),
+        kube.list(NFTLB_NODES),
+        kube.list(FARMS, namespace, not_older_than="0"),
         _addresses(kube, namespace),
+        programs,
     )
     view = ClusterView(farms.items, nodes.items, reports.items, leases=leases, pods=pods, daemon_sets=daemon_sets)
     return replace(view, **addresses._asdict())
