@@ -181,19 +181,19 @@ class Responder:
     def _outdated(self) -> bool:
         return self._state is not None and self._state.outdated
 
-    def _take_statement(self, link: str, told: Told, now: float) -> None:
+    def _take_statement(self, link: str, statement: Told, now: float) -> None:
         """Another host says that it has an address."""
-        ip, to_all = told.ip, told.to_all
+        ip, to_all = statement.ip, statement.to_all
         if ip not in self._concerned:
             return
-        peer = Peer(str(ip_address(ip)), link, mac_text(told.mac))
+        peer = Peer(str(ip_address(ip)), link, mac_text(statement.mac))
         place = Place(peer.ip, link)
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
         if self._watch.heard(peer, now) or (to_all and self._watch.has_other(peer)):
             self.events.append(Heard(*_of(peer)))
-        if not to_all and self._watch.says(peer, outdated=told.outdated):
-            self.events.append(Outdated(link, peer.mac, told.outdated))
+        if not to_all and self._watch.says(peer, outdated=statement.outdated):
+            self.events.append(Outdated(link, peer.mac, statement.outdated))
         if (link, ip) not in self._answers:
             return
         if not to_all and peer.ip in self._fence.of(link, peer.mac):

@@ -1,7 +1,7 @@
 """The frames that are sent without being asked: announcements, probes, questions. Pure; times are monotonic seconds."""
 
-import socket
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.wire import arp, ndp
@@ -23,13 +23,11 @@ class LinkAddresses(NamedTuple):
     """Its link-local IPv6 address; empty if there is none."""
 
 
+# Each state has hundreds of addresses, nearly all of which the one before had, and clients wait while it is read.
+@lru_cache(maxsize=1 << 14)
 def packed(ip: str) -> bytes:
     """Return an address as it is in frames. Raises ValueError."""
-    # Not ipaddress, which takes twenty times as long: of each state there are hundreds to read, while clients ask.
-    try:
-        return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
-    except OSError as error:
-        raise ValueError(f"{ip!r} is no IP address") from error
+    return ip_address(ip).packed
 
 
 def mac_text(mac: bytes) -> str:

@@ -304,7 +304,7 @@ def test_what_hosts_say_of_addresses_that_do_not_matter_here_is_no_event_and_no_
     assert responder.holds
 
 
-@pytest.mark.parametrize("ip", ["192.0.2", "192.0.2.010", "x", "", "2001:db8::g", "fe80::1%eth0"])
+@pytest.mark.parametrize("ip", ["192.0.2", "192.0.2.010", "x", "", "2001:db8::g"])
 def test_an_order_with_what_is_no_address_is_refused(ip: str) -> None:
-    with pytest.raises(ValueError, match="is no IP address"):
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
         Responder().order(State(5.0, (Place(ip, LINK),)), 0.0)
