@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.announce.leases import Leases
-from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.ownership.address import Act, Write
 from kube_nftlb.announce.ownership.node import Address, Outcome, Ownership, Writing
 from kube_nftlb.announce.ownership.records import Record
 from kube_nftlb.announce.wire.client import ResponderClient
@@ -43,6 +43,7 @@ class Announcer:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_change`` is called when ``held`` or ``acts`` may have changed."""
+        self._me = me
         self._ownership = Ownership(me)
         self._leases = leases
         self._clock = clock
@@ -164,6 +165,8 @@ class Announcer:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 self._seen(writing.ip, await self._leases.write(writing))
+            if writing.write is Write.CLAIM and writing.before.holder != self._me:
+                metrics.ADDRESSES_TAKEN.labels("node" if writing.before.holder else "nobody").inc()
         except (errors.ConflictError, errors.NotFoundError):
             # Another node was faster.
             self._ownership.failed(writing.ip)

@@ -192,9 +192,9 @@ class ClusterView:
 def lacking_address(raw: JsonObject) -> JsonObject | None:
     """Return a Service if it lacks an address of a pool, else None."""
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    told = [each for each in status.get("conditions") or () if each["type"] == names.ADDRESS_CONDITION]
-    if told:
-        return raw if told[0]["status"] == "False" else None
+    assigned = [each for each in status.get("conditions") or () if each["type"] == names.ADDRESS_CONDITION]
+    if assigned:
+        return raw if assigned[0]["status"] == "False" else None
     ours = spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") == names.LOAD_BALANCER_CLASS
     return raw if ours and not (status.get("loadBalancer") or {}).get("ingress") else None
 

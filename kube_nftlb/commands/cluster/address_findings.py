@@ -45,8 +45,9 @@ def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
             found.append(Finding("address pool", "", _name(raw), "NoStatus", "nobody has looked at it", _OFF))
         elif accepted is not None and accepted["status"] != "True":
             todo = "change spec.ranges"
-            told = accepted["reason"], accepted["message"]
-            found.append(Finding("address pool", "", _name(raw), *told, todo, since(accepted)))
+            found.append(
+                Finding("address pool", "", _name(raw), accepted["reason"], accepted["message"], todo, since(accepted))
+            )
     return found
 
 
@@ -55,9 +56,9 @@ def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
     findings = []
     for raw in services:
         where = raw["metadata"]["namespace"], _name(raw)
-        if (told := condition(raw, names.ADDRESS_CONDITION)) is not None:
-            todo = ADDRESS_ADVICE.get(told["reason"], "see the NftlbAddressPools")
-            findings.append(Finding("service", *where, told["reason"], told["message"], todo, since(told)))
+        if (lacks := condition(raw, names.ADDRESS_CONDITION)) is not None:
+            todo = ADDRESS_ADVICE.get(lacks["reason"], "see the NftlbAddressPools")
+            findings.append(Finding("service", *where, lacks["reason"], lacks["message"], todo, since(lacks)))
         elif _is_old(raw, now):
             message = f"its class is {names.LOAD_BALANCER_CLASS}, and nobody has looked for an address"
             findings.append(Finding("service", *where, "NotAssigned", message, _OFF))

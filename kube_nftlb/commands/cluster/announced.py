@@ -80,8 +80,8 @@ class Announced:
         """Return the other nodes that would announce it; nothing if some do not tell all that they would not."""
         if not self._tells_all:
             return ()
-        kept = {each.node for each in self.kept_from(ip)}
-        return [node for node in self._reporting if node not in kept and node not in self.nodes(ip)]
+        blocked = {each.node for each in self.kept_from(ip)}
+        return [node for node in self._reporting if node not in blocked and node not in self.nodes(ip)]
 
 
 def where(ip: str, announced: Announced) -> str:
@@ -89,7 +89,7 @@ def where(ip: str, announced: Announced) -> str:
     if nodes := announced.nodes(ip):
         others = announced.candidates(ip)
         would = [f"{some_of(others)} would take it over"] if others else []
-        would_not = [f"not by {reasons(kept)}"] if (kept := announced.kept_from(ip)) else []
+        would_not = [f"not by {reasons(blocked)}"] if (blocked := announced.kept_from(ip)) else []
         return "; ".join([f"announced by {', '.join(nodes)}", *would, *would_not])
     if blocked := announced.blocked(ip):
         return f"announced by no node: {reasons(blocked)}"
