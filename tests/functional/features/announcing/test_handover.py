@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -75,6 +76,27 @@ def test_addresses_leave_first(
     assert met["failed"] == {}
     assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
     eventually(lambda: cluster.lab.pid("responder", first) > 0, "its responder runs again")
+
+
+def test_an_upgrade_of_all_agents_one_after_another_fails_nothing(cluster: Cluster, namespace: str, ip: str) -> None:
+    cluster.serve("web", 4, namespace)
+    announce(cluster, "web", namespace, ip)
+    served(cluster, ip)
+    before = record(cluster, ip).transitions
+    with cluster.hammer(CLIENT, ip) as met:
+        for node in cluster.nodes:
+            with restarted(cluster, node):
+                address = str(cluster.lab.nodes[cluster.nodes.index(node)].addresses[0].ip)
+                ready = partial(is_ready, cluster, address)
+                eventually(ready, f"the agent of {node} is ready", 60)
+    moves = record(cluster, ip).transitions - before
+    print(f"{met['attempts']} connections, {moves} moves, failed {met['failed']}, gap {met['longest_gap_ms']} ms")
+    assert cut(met) <= 2 * moves, "those of the two threads that are open at a hand-over"
+    assert met["failed"] == {}
+
+
+def is_ready(cluster: Cluster, address: str) -> bool:
+    return (cluster.http_get(address, "/readyz", 10256) or (0,))[0] == 200
 
 
 def test_the_responder_answers_while_a_new_agent_starts(cluster: Cluster, namespace: str, ip: str) -> None:
