@@ -79,6 +79,8 @@ class Withdraw:
 
     problem: Problem | None = None
     retry: bool = False
+    lasts: bool = False
+    """True if it is not served until it is changed, or another farm is."""
 
 
 Decision = Serve | Keep | Withdraw
@@ -113,9 +115,9 @@ def decide(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     lost = _lost_here(farm, facts.loss, facts.node)
     if facts.loss is not None and facts.loss.everything:
-        return Withdraw(lost)
+        return Withdraw(lost, lasts=True)
     if facts.too_large is not None:
-        return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
+        return Withdraw(_problem(farm, "TooManyElements", facts.too_large), lasts=True)
     if (refusal := _refusal(facts)) is not None:
         return Keep(_problem(farm, "Refused", refusal))
     if facts.backing_off:

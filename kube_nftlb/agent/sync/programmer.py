@@ -103,7 +103,8 @@ class Programmer:
         key, decision, now = planned.key, planned.decision, self._clock.now()
         if key is None:
             return
-        self._state.load_balancers.planned(key, planned.farm)
+        served = not (isinstance(decision, Withdraw) and decision.lasts)
+        self._state.load_balancers.planned(key, planned.farm, served=served)
         if decision.problem is not None:
             self._state.problems.report(key, decision.problem, self._index.get(key))
         elif isinstance(decision, Withdraw) and self._index.loses(key):

@@ -42,9 +42,9 @@ class Verification:
         return self._state.latency
 
     async def verify_some(self) -> None:
-        """Verify the farms that were applied first."""
+        """Verify the farms that were applied first, before others those whose addresses are announced once they are."""
         queue = self._state.queue
-        for key, refused in queue.to_verify(self._timing.verify_batch):
+        for key, refused in queue.to_verify(self._timing.verify_batch, self._state.load_balancers):
             await self._verify(key, refused)
             queue.verified(key)
 

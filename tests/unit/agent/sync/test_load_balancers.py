@@ -76,6 +76,20 @@ async def test_a_farm_that_the_kernel_refuses_is_not_in_it(node: Node) -> None:
     assert found is None or found.version.generation == 1
 
 
+async def test_a_farm_whose_listeners_another_one_has_is_not_going_to_be_served(node: Node) -> None:
+    other = FarmKey("default", "young--http")
+    young = farm("young--http", owner="young", addresses=ADDRESSES, created="2026-02-01T00:00:00Z", version=11)
+    begin(node)
+    await until(lambda: in_kernel(node) is not None)
+    node.put(young)
+    await node.settle(11)
+    assert node.state.load_balancers.wanted(WEB).served
+    assert not node.state.load_balancers.wanted(other).served
+    node.remove(WEB, 12)
+    await node.settle(12)
+    assert node.state.load_balancers.wanted(other).served
+
+
 @pytest.mark.parametrize(
     ("endpoints", "reached", "serving", "nodes"),
     [
