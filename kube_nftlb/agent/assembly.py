@@ -25,7 +25,6 @@ from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.netfilter.challenge import Challenger
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from kube_nftlb.netfilter.tracing import tracer
@@ -72,10 +71,8 @@ async def assemble(
     # The table of a trace is its own, and goes with it.
     table = AgentTable(nft, nftlb_port(settings.port))
     watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
-    netfilter, elements = NftSocket.open(), NetfilterSocket.open()
-    nftables = NftablesEngine(
-        nft, netfilter, TableElements(elements), connections, table, settings.nftables_file, clock
-    )
+    netfilter, elements = NftSocket.open(), TableElements.open()
+    nftables = NftablesEngine(nft, netfilter, elements, connections, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
     engines = Engines(nftables, nftlb, clock)
     state = LoopState(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)

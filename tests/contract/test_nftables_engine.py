@@ -36,7 +36,6 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, grouped_farm, raw_backend
@@ -64,11 +63,11 @@ class Node:
 
     @classmethod
     async def open(cls, folder: Path) -> "Node":
-        nft, netfilter, elements = Nft.open(), NftSocket.open(), NetfilterSocket.open()
+        nft, netfilter, elements = Nft.open(), NftSocket.open(), TableElements.open()
         conntrack, table = Conntrack.open(), AgentTable(nft)
         connections = Connections(conntrack, FakeConntrack(), MonotonicClock())
         file = folder / "nftables.json"
-        engine = NftablesEngine(nft, netfilter, TableElements(elements), connections, table, file, MonotonicClock())
+        engine = NftablesEngine(nft, netfilter, elements, connections, table, file, MonotonicClock())
         # As the agent's loop does.
         with contextlib.suppress(errors.KernelError):
             await engine.restore()

@@ -109,26 +109,6 @@ class NftablesEngine:
 
     async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
-        refused, changed = await self._apply(changes)
-        return Applied(refused, changed=changed)
-
-    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
-        """See ``TableEngine``. A table of another layout serves until then."""
-        self._has_begun = True
-        if self._table.is_complete and not self._table.is_held:
-            return ()
-        _, changed = await self._apply(changes())
-        for name, why in (await self._table.release()).items():
-            self.sent.remove(name)
-            self._refused[name] = why
-        await self._connections.rules_back(self.sent)
-        return changed
-
-    async def is_missing(self) -> bool:
-        """See ``TableEngine``."""
-        return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
-
-    async def _apply(self, changes: FarmChanges) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}
         refused: dict[str, str] = {}
         for name, farm in changes.items():
@@ -147,7 +127,23 @@ class NftablesEngine:
             self._refused.pop(name, None)
         self._refused |= refused
         changed = {name for name in placed if before[name] != self._table.placements.get(name)}
-        return refused, changed
+        return Applied(refused, changed=changed)
+
+    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
+        """See ``TableEngine``. A table of another layout serves until then."""
+        self._has_begun = True
+        if self._table.is_complete and not self._table.is_held:
+            return ()
+        applied = await self.apply(changes())
+        for name, why in (await self._table.release()).items():
+            self.sent.remove(name)
+            self._refused[name] = why
+        await self._connections.rules_back(self.sent)
+        return applied.changed
+
+    async def is_missing(self) -> bool:
+        """See ``TableEngine``."""
+        return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
 
     def _place(self, farm: NodeFarm) -> Placement:
         return place(farm, self._table.placements.get(farm.name), self._number(farm) or 0)

@@ -20,14 +20,7 @@ from kube_nftlb.api.values import Protocol
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
-from kube_nftlb.nftlb.requests import (
-    PutFarm,
-    Request,
-    Step,
-    after,
-    request,
-    restarts,
-)
+from kube_nftlb.nftlb.requests import PutFarm, Request, Step, after, request, restarts
 
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""

@@ -11,15 +11,7 @@ with one mark. And before the persistence changes its sessions are removed, whic
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import (
-    PutFarm,
-    RemoveAddress,
-    RemoveBackends,
-    RemoveFarm,
-    RemoveSession,
-    Step,
-    after,
-)
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackends, RemoveFarm, RemoveSession, Step, after
 
 
 def plan_steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
