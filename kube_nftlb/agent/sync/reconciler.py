@@ -156,7 +156,7 @@ class Reconciler:
         await self._programmer.begin()
         self._inputs.policies.done()
         self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
-        self._repair.adopted()
+        self._repair.suspect()
         self._adopted = True
         self._reporter.forget()
 
