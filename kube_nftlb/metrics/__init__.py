@@ -6,6 +6,7 @@ docs/metrics.md is generated from the declarations.
 """
 
 from kube_nftlb.metrics.agent import (
+    ADDRESSES_TAKEN,
     AFFINITY_CLIENTS,
     AFFINITY_LIMIT,
     BACKEND_BYTES,
@@ -73,6 +74,7 @@ from kube_nftlb.metrics.registry import PROGRAMS, SERIES, Program, Series, Value
 
 __all__ = [
     "ADDRESSES",
+    "ADDRESSES_TAKEN",
     "ADDRESSES_WRITTEN",
     "AFFINITY_CLIENTS",
     "AFFINITY_LIMIT",
