@@ -458,3 +458,17 @@ async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_a
         await asyncio.sleep(30)
         assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
         assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
+
+
+async def test_a_kind_that_is_missing_for_a_moment_is_not_gone(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        kinds, kube.kinds = kube.kinds, set()
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        kube.kinds = kinds
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        assert farms(kube), "an API server that starts may not know all kinds yet"
+        kube.kinds = set()
+        await asyncio.sleep(5 * DISCOVER_EVERY_S)
+        assert not farms(kube)
