@@ -10,8 +10,15 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed, namespace_of
-from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.commands.cluster.queries import (
+    Target,
+    connected,
+    get_or_none,
+    list_if_allowed,
+    namespace_of,
+    slices_for,
+)
+from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
@@ -110,6 +117,16 @@ def _refuse_others(found: _Found) -> None:
             raise errors.UsageError(f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}")
 
 
+async def _referring(kube: Kube, namespace: str) -> list[JsonObject]:
+    """Return the farms of other namespaces with backends in this one, as far as the user may see them."""
+
+    def refers(raw: JsonObject) -> JsonObject | None:
+        elsewhere = raw["metadata"]["namespace"] != namespace
+        return raw if elsewhere and any(each.namespace == namespace for each in referred(raw)) else None
+
+    return await list_if_allowed(kube, FARMS, transform=refers) or []
+
+
 async def _find(kube: Kube, target: Target, name: str) -> _Found:
     """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that there is."""
     kind, _, plain = name.rpartition("/")
@@ -124,7 +141,9 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
             kube.list(FARMS, where, not_older_than="0"),
             kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
         )
-    everything = drain_plan.members(ClusterView(farms.items, slices=slices.items))
+        foreign = await _referring(kube, namespace) if node is None else []
+        more = await slices_for(kube, foreign)
+    everything = drain_plan.members(ClusterView([*farms.items, *foreign], slices=[*slices.items, *more]))
     backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
     if node is not None:
         if backends:

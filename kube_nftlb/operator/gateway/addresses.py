@@ -1,10 +1,11 @@
-"""The addresses that a Gateway asks for."""
+"""The addresses that a Gateway asks for, and how they are served."""
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.gateway.gateway import Gateway
+from kube_nftlb.api.values import TrafficPolicy
 from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 
@@ -59,3 +60,12 @@ def _families(gateway: Gateway) -> tuple[Family, ...]:
             f"the annotation {names.ANNOTATION_GATEWAY_FAMILIES} must be ipv4, ipv6, or both with a comma between them"
         )
     return found
+
+
+def traffic_policy(gateway: Gateway) -> tuple[TrafficPolicy, str]:
+    """Return what the annotation says, and what is wrong with it, as a sentence: then it is Cluster."""
+    text = gateway.metadata.annotations.get(names.ANNOTATION_GATEWAY_TRAFFIC_POLICY, "").strip() or "Cluster"
+    for policy in get_args(TrafficPolicy):
+        if text == policy:
+            return policy, ""
+    return "Cluster", f"the annotation {names.ANNOTATION_GATEWAY_TRAFFIC_POLICY} must be Cluster or Local"

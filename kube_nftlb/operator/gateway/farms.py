@@ -9,6 +9,7 @@ from kube_nftlb.api.farm import engines
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.gateway import GROUP, VERSION
 from kube_nftlb.api.gateway.route import Route
+from kube_nftlb.api.values import TrafficPolicy
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.gateway.backends import Backends, groups
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Section
@@ -26,6 +27,7 @@ def farms(
     backends: Backends,
     addresses: Iterable[str],
     options: Options,
+    traffic_policy: TrafficPolicy,
 ) -> Iterator[tuple[ObjectKey, WantedFarm]]:
     """Yield the farms of a route for a listener of a Gateway with these addresses, with their names."""
     of_family: dict[Family, list[str]] = {}
@@ -36,6 +38,7 @@ def farms(
             "family": family,
             "protocol": section.protocol,
             "mode": options.mode,
+            "trafficPolicy": traffic_policy,
             "masquerade": "AsNeeded",
             "addresses": [{"type": "LoadBalancer", "ip": ip, "ports": section.ports} for ip in ips],
             "backendsFrom": groups(backends, key.namespace, keep_port=section.first != section.last),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
-from kube_nftlb.operator.gateway.addresses import asked
+from kube_nftlb.api.values import TrafficPolicy
+from kube_nftlb.operator.gateway.addresses import asked, traffic_policy
 from kube_nftlb.operator.gateway.attached import ROUTES_MAX, AttachedRoutes, Candidate
 from kube_nftlb.operator.gateway.attachment import Attachment
 from kube_nftlb.operator.gateway.farms import farms
@@ -98,13 +99,15 @@ class GatewayRecord:
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (refused is None, usable) != (self._accepted, self._usable)
         self._accepted, self._usable = refused is None, usable
-        self._build_farms(subject, address.addresses if refused is None and address is not None else ())
+        addresses = address.addresses if refused is None and address is not None else ()
+        policy, strange = traffic_policy(gateway)
+        self._build_farms(subject, addresses, policy)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
             built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
             return progress((name, subject.states.get(name)) for each in built for name in each)
 
-        facts = Facts(refused, _note(found), address, self.routes.count, progress_of)
+        facts = Facts(refused, _note(found, strange), address, self.routes.count, progress_of)
         self.request = wanted.request if not subject.surplus else None
         self.sets = {
             key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
@@ -116,7 +119,7 @@ class GatewayRecord:
             self._tell(key)
         return outdated
 
-    def _build_farms(self, subject: Subject, addresses: tuple[str, ...]) -> None:
+    def _build_farms(self, subject: Subject, addresses: tuple[str, ...], policy: TrafficPolicy) -> None:
         """Build the farms that differ from those there are."""
         built: dict[ListenerKey, _OfListener] = {}
         for listener, section in self._usable.items() if addresses else ():
@@ -130,6 +133,7 @@ class GatewayRecord:
                 key,
                 addresses,
                 subject.options,
+                policy,
             )
             before = self._of_listener.get(listener)
             if before is not None and before.inputs == inputs:
@@ -143,6 +147,7 @@ class GatewayRecord:
                 candidate.backends,
                 addresses,
                 subject.options,
+                policy,
             )
             built[listener] = _OfListener(inputs, dict(found))
         self._of_listener = built
@@ -191,10 +196,9 @@ def _parameters(gateway: Gateway) -> Problem | None:
     return Problem("InvalidParameters", "spec.infrastructure.parametersRef is not supported")
 
 
-def _note(found: Sections) -> str:
-    if not found.strange_ranges:
-        return ""
-    return f"; it has no listener for the annotations {some_of(found.strange_ranges)}"
+def _note(found: Sections, strange: str) -> str:
+    ranges = f"it has no listener for the annotations {some_of(found.strange_ranges)}" if found.strange_ranges else ""
+    return "".join(f"; {each}" for each in (ranges, strange) if each)
 
 
 def _all(found: Sections) -> Iterator[Section]:

@@ -17,6 +17,7 @@ from tests.unit.operator.gateway.objects import (
     of_gateway,
     parent,
     route,
+    specs,
     world,
 )
 
@@ -104,3 +105,20 @@ def test_a_namespace_has_so_many_gateways_the_oldest_first(monkeypatch: pytest.M
     found = planner.update(Changes(gateways={old}))
     assert of_gateway(found)["Accepted"] == ("True", "Accepted")
     assert found.requests == {GATEWAY: AddressRequest(), old: None}
+
+
+@pytest.mark.parametrize(
+    ("text", "policy", "note"),
+    [
+        ("Local", "Local", ""),
+        ("Cluster", "Cluster", ""),
+        ("", "Cluster", ""),
+        ("local", "Cluster", "; the annotation kube-nftlb.io/external-traffic-policy must be Cluster or Local"),
+    ],
+)
+def test_an_annotation_keeps_the_addresses_of_clients(text: str, policy: str, note: str) -> None:
+    found = decided([gateway(annotations={"kube-nftlb.io/external-traffic-policy": text})], [route()])
+    assert [each["trafficPolicy"] for each in specs(found)] == [policy]
+    status = found.gateways[GATEWAY]
+    assert status is not None
+    assert all(each.message.endswith(note) for each in status.conditions if each.type == "Accepted")
