@@ -12,7 +12,8 @@ from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import Used
 from tests.functional.segment import POOL
 
-_ADMISSION = Path(__file__).parents[4] / "charts/kube-nftlb/admission-addresses/address-leases.yaml"
+_CHART = Path(__file__).parents[4] / "charts/kube-nftlb"
+_ADMISSION = ("admission-addresses/address-leases.yaml", "admission/farm-ownership.yaml")
 _ON = {"KUBE_NFTLB_ADDRESSES": "on"}
 OPERATOR = {**engine.OPERATOR, **engine.GATEWAYS, **_ON, "KUBE_NFTLB_GATEWAY": "on"}
 _NUMBERS = itertools.count(100)
@@ -24,7 +25,8 @@ def _lab() -> Iterator[Used]:
     settings = {"operator": OPERATOR, "agent": _ON}
     with running("gateway", nodes=2, settings=settings, gateway_api=True) as cluster:
         # The lab has the rights of the chart, but not its admission policies.
-        cluster.kubectl("apply", "-f", "-", stdin=_ADMISSION.read_text())
+        for policy in _ADMISSION:
+            cluster.kubectl("apply", "-f", "-", stdin=(_CHART / policy).read_text())
         cluster.apply(POOL, GATEWAY_CLASS)
         cluster.wait("gatewayclass", "kube-nftlb", "Accepted")
         yield Used(cluster, [])

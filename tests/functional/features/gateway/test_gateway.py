@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab import addresses
 from lab.places import CLIENT
 from tests.builders.gateways import backend, gateway, grant, listener, route
 from tests.builders.manifests import service
@@ -14,6 +15,7 @@ from tests.chance import is_likely
 from tests.docs import fields
 from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, eventually
+from tests.functional.segment import served
 
 FIRST_BYTES = 5
 LATEST_S = 5.0
@@ -202,3 +204,21 @@ def leaves(schema: dict[str, Any], path: str) -> Iterator[str]:
             yield from leaves(each, f"{path}.{name}" if path else name)
     else:
         yield path
+
+
+@pytest.mark.parametrize("policy", ["Cluster", "Local"])
+def test_backends_see_the_client_where_the_gateway_asks_for_it(
+    cluster: Cluster, namespace: str, ip: str, policy: str
+) -> None:
+    cluster.apply(service("web", namespace))
+    for number, node in enumerate(cluster.nodes, 1):
+        cluster.serve("web", number, namespace, node)
+    kept = {"kube-nftlb.io/external-traffic-policy": policy}
+    cluster.apply(
+        gateway("edge", namespace, listener("tcp", 80), addresses=(ip,), annotations=kept),
+        route("web", namespace, "edge", backend("web")),
+    )
+    programmed(cluster, "edge", namespace)
+    served(cluster, ip)
+    seen = set(cluster.count(CLIENT, 20, ip)["peers"])
+    assert (seen == {str(addresses.CLIENT[0].ip)}) == (policy == "Local"), seen
