@@ -36,8 +36,9 @@ The tests are upstream's, with these exceptions, which are in
 
 - Of the base manifests, only the namespaces and the servers that the tests need are applied: the Gateways there listen
   to HTTP and HTTPS.
-- The Gateways of `GatewayStaticAddresses` and `GatewayOptionalAddressValue` listen to TCP instead of HTTP. The first of
-  these tests wants its listener to support HTTPRoutes, and is shown the kind TCPRoute under that name.
+- The Gateways of `GatewayInvalidRouteKind`, `GatewayListenerUnsupportedProtocol`, `GatewayObservedGenerationBump`,
+  `GatewayOptionalAddressValue` and `GatewayStaticAddresses` listen to TCP instead of HTTP, without host names. The
+  tests that want listeners to support HTTPRoutes are shown the kind TCPRoute under that name.
 - `TCPRouteInvalidNonTCPListener` and `UDPRouteNotAllowedByListeners` have Gateways with nothing but a listener of HTTP
   or TLS. Nobody waits until these are programmed, as they never are.
 - `UDPRouteNotAllowedByListeners` returns without a look where TLSRoutes are not supported. Here it looks.

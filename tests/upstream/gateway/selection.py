@@ -7,11 +7,8 @@ PROFILES = ("GATEWAY-TCP", "GATEWAY-UDP")
 _HTTP = "its Gateways listen to HTTP, and the routes that it counts or follows are HTTPRoutes"
 _TLS = "it is about the certificates of HTTPS listeners"
 LEFT_OUT = {
-    "GatewayInvalidRouteKind": _HTTP,
     "GatewayInvalidTLSConfiguration": _TLS,
-    "GatewayListenerUnsupportedProtocol": _HTTP,
     "GatewayModifyListeners": _HTTP,
-    "GatewayObservedGenerationBump": "it waits until HTTP listeners are programmed",
     "GatewaySecretInvalidReferenceGrant": _TLS,
     "GatewaySecretMissingReferenceGrant": _TLS,
     "GatewaySecretReferenceGrantAllInNamespace": _TLS,

@@ -20,7 +20,9 @@ func TestConformance(t *testing.T) {
 	for i := range tests.ConformanceTests {
 		test := &tests.ConformanceTests[i]
 		switch test.ShortName {
-		case tests.GatewayStaticAddresses.ShortName:
+		case tests.GatewayInvalidRouteKind.ShortName,
+			tests.GatewayListenerUnsupportedProtocol.ShortName,
+			tests.GatewayStaticAddresses.ShortName:
 			test.Test = showingTCPRoutesAsHTTPRoutes(test.Test)
 		case tests.UDPRouteNotAllowedByListeners.ShortName:
 			test.Test = withTLSRoutes(test.Test)

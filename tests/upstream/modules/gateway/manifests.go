@@ -20,9 +20,12 @@ type edit func(object *unstructured.Unstructured) (bool, error)
 var needed = map[string]bool{"coredns": true, "tcp-backend": true, "app-backend-v1": true, "web-backend": true}
 
 var edits = map[string]edit{
-	"base/manifests.yaml":                       onlyNeeded,
-	"tests/gateway-static-addresses.yaml":       listenToTCP,
-	"tests/gateway-optional-address-value.yaml": listenToTCP,
+	"base/manifests.yaml": onlyNeeded,
+	"tests/gateway-invalid-listeners-unsupported-protocol.yaml": listenToTCP,
+	"tests/gateway-invalid-route-kind.yaml":                     listenToTCP,
+	"tests/gateway-observed-generation-bump.yaml":               listenToTCP,
+	"tests/gateway-optional-address-value.yaml":                 listenToTCP,
+	"tests/gateway-static-addresses.yaml":                       listenToTCP,
 	// Their only listeners are of HTTP or TLS, which are refused: nobody may wait for them.
 	"tests/tcproute-invalid-non-tcp-listener.yaml": needNotBeReady,
 	"tests/udproute-not-allowed-by-listeners.yaml": needNotBeReady,
@@ -74,14 +77,35 @@ func onlyNeeded(object *unstructured.Unstructured) (bool, error) {
 }
 
 func listenToTCP(object *unstructured.Unstructured) (bool, error) {
-	listeners, _, err := unstructured.NestedSlice(object.Object, "spec", "listeners")
-	for _, listener := range listeners {
-		listener.(map[string]any)["protocol"] = "TCP"
-	}
-	if err != nil || len(listeners) == 0 {
+	listeners, found, err := unstructured.NestedSlice(object.Object, "spec", "listeners")
+	if err != nil || !found {
 		return true, err
 	}
+	for _, each := range listeners {
+		listener := each.(map[string]any)
+		if listener["protocol"] != "HTTP" {
+			continue
+		}
+		listener["protocol"] = "TCP"
+		delete(listener, "hostname")
+		if err := admitTCPRoutes(listener); err != nil {
+			return true, err
+		}
+	}
 	return true, unstructured.SetNestedSlice(object.Object, listeners, "spec", "listeners")
+}
+
+func admitTCPRoutes(listener map[string]any) error {
+	kinds, found, err := unstructured.NestedSlice(listener, "allowedRoutes", "kinds")
+	if err != nil || !found {
+		return err
+	}
+	for _, kind := range kinds {
+		if route := kind.(map[string]any); route["kind"] == "HTTPRoute" {
+			route["kind"] = "TCPRoute"
+		}
+	}
+	return unstructured.SetNestedSlice(listener, kinds, "allowedRoutes", "kinds")
 }
 
 func needNotBeReady(object *unstructured.Unstructured) (bool, error) {
