@@ -58,8 +58,8 @@ class Verifier:
         wanted = layout.expected(farm).listeners
 
         async def leftover() -> str | None:
-            left = wanted & (await self._reader.rules_of(farm.name, layout.family(farm), wanted)).listeners
-            return f"{len(left)} listeners are in the kernel, and should not be" if left else None
+            stale = wanted & (await self._reader.rules_of(farm.name, layout.family(farm), wanted)).listeners
+            return f"{len(stale)} listeners are in the kernel, and should not be" if stale else None
 
         return await confirmed(self._reader, leftover)
 
