@@ -63,7 +63,8 @@ def added(farms: Iterable[Encoded]) -> Iterator[Message]:
 
 
 def _parts(some: Iterable[bytes]) -> Iterator[bytes]:
-    part, size = [], 0
+    part: list[bytes] = []
+    size = 0
     for each in some:
         part.append(each)
         size += len(each)
