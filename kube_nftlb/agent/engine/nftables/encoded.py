@@ -58,8 +58,8 @@ def added(farms: Iterable[Encoded]) -> Iterator[Message]:
     for farm in farms:
         for name, parts in farm.items():
             by_map.setdefault(name, []).extend(parts)
-    for name, parts in by_map.items():
-        yield from messages.new_parts(TABLE, name, parts)
+    for name, of_all in by_map.items():
+        yield from messages.new_parts(TABLE, name, of_all)
 
 
 def _parts(some: Iterable[bytes]) -> Iterator[bytes]:
