@@ -79,6 +79,8 @@ class Withdraw:
 
     problem: Problem | None = None
     retry: bool = False
+    lasts: bool = False
+    """True if it is not served until it is changed, or another farm is."""
 
 
 Decision = Serve | Keep | Withdraw
@@ -95,13 +97,13 @@ def avoid(decision: Serve, stuck: Mapping[Listener, str]) -> Serve | Withdraw:
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
-def stays(decision: Decision, programmed_by: Engine | None) -> bool:
+def stays(decision: Decision, sent_by: Engine | None) -> bool:
     """Return True if a farm stays as it is by this decision, so that no other farm can get an address of it.
 
     One that nftlb has can lose it while nftlb is away: whoever is to be served has the engine nftables, which comes
     first. One that is to move to nftlb is still in nftables.
     """
-    return isinstance(decision, Keep) and not (decision.is_engine_away and programmed_by != "nftables")
+    return isinstance(decision, Keep) and not (decision.is_engine_away and sent_by != "nftables")
 
 
 def decide(facts: Facts, unsupported: Unsupported) -> Decision:
@@ -113,9 +115,9 @@ def decide(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     lost = _lost_here(farm, facts.loss, facts.node)
     if facts.loss is not None and facts.loss.everything:
-        return Withdraw(lost)
+        return Withdraw(lost, lasts=True)
     if facts.too_large is not None:
-        return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
+        return Withdraw(_problem(farm, "TooManyElements", facts.too_large), lasts=True)
     if (refusal := _refusal(facts)) is not None:
         return Keep(_problem(farm, "Refused", refusal))
     if facts.backing_off:

@@ -1,7 +1,6 @@
 """Farms that wait for the loop, are in progress, or are applied but not verified. Pure: no I/O."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -69,12 +68,14 @@ class FarmQueue:
         self._batch = fitting_batch(len(self.in_progress), seconds, self._batch)
         self.in_progress = {}
 
-    def to_verify(self, limit: int) -> list[tuple[FarmKey, str | None]]:
-        """Return the oldest unverified farms, each with why it was refused, also those that wait again.
+    def to_verify(self, limit: int, first: Container[FarmKey] = ()) -> list[tuple[FarmKey, str | None]]:
+        """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
 
-        What was applied of these has to be verified like all else, or it would count as done, or never be done.
+        Also those that wait again: what was applied of these has to be verified like all else, or it would count as
+        done, or never be done.
         """
-        return [(key, entry.refused) for key, entry in islice(self.unverified.items(), limit)]
+        oldest = sorted(self.unverified.items(), key=lambda entry: entry[0] not in first)[:limit]
+        return [(key, entry.refused) for key, entry in oldest]
 
     def verified(self, key: FarmKey) -> None:
         """Remove a farm that was compared with the kernel."""

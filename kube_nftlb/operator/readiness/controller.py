@@ -15,7 +15,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import PODS
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.gated_pods import EVENT_PART, GatedPod, slim
 from kube_nftlb.operator.model.pods import PodKey
 from kube_nftlb.operator.readiness.decide import Awaited, Nodes, Verdict, decide
@@ -43,7 +43,7 @@ class ReadinessGateController:
     def __init__(
         self,
         kube: Kube,
-        writer: CacheWriter,
+        ingest: Ingest,
         events: Events,
         clock: Callable[[], float],
         reconcile: Callable[[ServiceKey], None],
@@ -51,8 +51,8 @@ class ReadinessGateController:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._events = events
         self._clock = clock
         self._reconcile = reconcile
@@ -201,7 +201,7 @@ class ReadinessGateController:
         if (since := self._since.get(key)) is not None:
             metrics.READINESS_GATE_SECONDS.observe(self._clock() - since)
         if (slimmed := slim(answer)) is not None:
-            self._writer.put_gated_pod(slimmed)
+            self._ingest.put_gated_pod(slimmed)
         self._forget(key)
         # The next one has its turn.
         self.wake()

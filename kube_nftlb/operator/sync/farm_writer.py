@@ -12,7 +12,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import digest, merge_patch
@@ -40,9 +40,9 @@ class FarmRefusedError(errors.KubeNftlbError):
 class FarmWriter:
     """Writes farms to the API server."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
+    def __init__(self, kube: Kube, ingest: Ingest) -> None:
         self._kube = kube
-        self._writer = writer
+        self._ingest = ingest
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
@@ -58,7 +58,7 @@ class FarmWriter:
             return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
-        return Outcome.DONE, self._writer.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _apply(self, apply: Apply) -> JsonObject:
         try:
@@ -76,7 +76,7 @@ class FarmWriter:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
-        return Outcome.DONE, self._writer.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _take_controller(self, key: FarmKey) -> JsonObject:
         metadata = (await self._kube.get(FARMS, key.name, key.namespace))["metadata"]
@@ -92,12 +92,12 @@ class FarmWriter:
         except errors.NotFoundError:
             # The garbage collector was faster.
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
-            return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
+            return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
-        return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
+        return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
@@ -123,7 +123,7 @@ class FarmWriter:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARM_STATUSES_WRITTEN.inc()
-        return Outcome.DONE, self._writer.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:

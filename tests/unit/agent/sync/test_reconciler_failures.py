@@ -206,7 +206,7 @@ async def test_a_farm_that_changes_all_the_time_holds_no_watermark() -> None:
     node.engine.apply = applied  # type: ignore[method-assign]  # noted, and called
     node.put(farm(generation=2, version=20, scheduler="weight"))
     await until(lambda: node.loop.progress.watermark > 40)
-    assert WEB in node.inputs.queue.waiting, "it has changed again"
+    assert WEB in node.state.queue.waiting, "it has changed again"
     assert not node.loop.progress.problems
     await node.stop()
 
@@ -399,7 +399,7 @@ async def test_a_refusal_counts_though_the_labels_changed_meanwhile(node: Node) 
 
     async def labelled(commands: str) -> None:
         if "limit rate over 3/" in commands:
-            node.inputs.put(Farm.model_validate(raw))
+            node.state.put(Farm.model_validate(raw))
         await run(commands)
 
     node.nft.run = labelled  # type: ignore[method-assign]  # what happens meanwhile
@@ -443,8 +443,8 @@ async def test_a_farm_whose_address_has_a_field_that_the_agent_does_not_know_sta
     assert isinstance(unreadable, Problem)
     assert (unreadable.reason, unreadable.generation) == ("Invalid", 2)
     assert unreadable.message.startswith("spec.addresses[0].admits: this agent")
-    node.inputs.put_unreadable(WEB, unreadable, 21)
-    node.inputs.seen(21)
+    node.state.put_unreadable(WEB, unreadable, 21)
+    node.state.seen(21)
     await node.settle(21)
     assert node.engine.farms["web--http"].version.generation == 1
     assert node.reason() == "Invalid"

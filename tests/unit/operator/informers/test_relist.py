@@ -8,7 +8,7 @@ from kube_nftlb import errors
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import SERVICES, JsonObject
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.relist import Lister
 from tests.builders import raw_service
 from tests.fakes.kube import FakeKube
@@ -33,7 +33,7 @@ async def test_what_was_deleted_while_kopf_had_no_watch_is_found_though_the_firs
 ) -> None:
     kube, cache = _Kube(), Cache()
     kube.failures = [error]
-    writer = CacheWriter(cache)
+    writer = Ingest(cache)
     writer.put(SERVICES, raw_service(version=5))
     lister = Lister(kube, writer, lambda _: None)
     task = asyncio.create_task(lister.run(every_s=300))

@@ -13,7 +13,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import EVENTS, FARMS, NODES, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.gated_pods import slim
 from kube_nftlb.operator.readiness.controller import ReadinessGateController
@@ -34,31 +34,31 @@ class Operator:
 
     def __init__(self, time: VirtualTime) -> None:
         self.kube = FakeKube()
-        self.writer = CacheWriter(Cache())
+        self.ingest = Ingest(Cache())
         self.events = Events(self.kube, Source("operator"))
         self.reconciled: list[ServiceKey] = []
         self.keeper = ReadinessGateController(
             self.kube,
-            self.writer,
+            self.ingest,
             self.events,
             time.now,
             self.reconciled.append,
             TELL_AFTER_S,
             lambda: NOW,
         )
-        self.writer.put(NODES, raw_node("n1"))
+        self.ingest.put(NODES, raw_node("n1"))
 
     def pod(self, **fields: Any) -> None:
         raw = self.kube.put(PODS, raw_gated_pod(**fields))
         kept = slim(raw)
         assert kept is not None
-        self.writer.put_gated_pod(kept)
+        self.ingest.put_gated_pod(kept)
         self.keeper.wake()
 
     def select(self) -> None:
         """Have a Service with a farm select Pods of the app ``web``, which no node has."""
-        self.writer.put(SERVICES, raw_service(selector=SELECTOR))
-        self.writer.put(FARMS, raw_service_farm(**build(service(selector=SELECTOR)).farms[0].spec))
+        self.ingest.put(SERVICES, raw_service(selector=SELECTOR))
+        self.ingest.put(FARMS, raw_service_farm(**build(service(selector=SELECTOR)).farms[0].spec))
         self.keeper.wake()
 
     def conditions(self) -> list[Json]:
@@ -146,9 +146,9 @@ async def test_a_farm_is_written_that_lists_the_pod(operator: Operator) -> None:
 async def test_a_farm_is_written_that_lists_a_pod_no_longer_there(operator: Operator) -> None:
     operator.pod()
     await asyncio.sleep(1)
-    operator.writer.put(SERVICES, raw_service(selector=SELECTOR))
+    operator.ingest.put(SERVICES, raw_service(selector=SELECTOR))
     spec = build(service(selector=SELECTOR), gated_ips={"ipv4": ["10.244.0.9"]}).farms[0].spec
-    operator.writer.put(FARMS, raw_service_farm(**spec))
+    operator.ingest.put(FARMS, raw_service_farm(**spec))
     operator.keeper.wake()
     await asyncio.sleep(1)
     assert set(operator.reconciled) == {ServiceKey("default", "web")}
@@ -208,7 +208,7 @@ async def test_a_write_is_repeated_until_the_api_server_is_back(operator: Operat
 async def test_the_informer_keeps_gated_pods_alone() -> None:
     kube, cache = FakeKube(), Cache()
     woken = asyncio.Event()
-    informer = GatedPodInformer(kube, CacheWriter(cache), woken.set)
+    informer = GatedPodInformer(kube, Ingest(cache), woken.set)
     kube.put(PODS, raw_gated_pod("a", version=1))
     kube.put(PODS, {**raw_gated_pod("b", version=2), "spec": {}})
     task = asyncio.create_task(informer.run())

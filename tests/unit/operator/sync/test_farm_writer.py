@@ -7,7 +7,7 @@ from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import FARMS, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.sync.diff import Apply
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, classify
@@ -69,7 +69,7 @@ def test_a_refusal_is_told_with_the_api_servers_words(status: int) -> None:
 async def test_what_the_first_half_of_a_write_makes_out_of_date_is_not_forgotten_if_the_other_fails(
     error: errors.KubeError | errors.KubeUnreachableError,
 ) -> None:
-    kube, writer = _NoPatches(error), CacheWriter(Cache())
+    kube, writer = _NoPatches(error), Ingest(Cache())
     (wanted,) = build(service()).farms
     body = raw_service_farm(**wanted.spec)
     del body["metadata"]["resourceVersion"]
