@@ -48,7 +48,7 @@ class Verification:
             await self._verify(key, refused)
             if key in queue.unverified:
                 queue.verified(key)
-                self._inputs.slices.verified(key)
+                self._state.slices.verified(key)
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
         """Compare a farm with the kernel. One that is ``refused``, or fails twice, is left as it was or withdrawn."""
