@@ -208,6 +208,7 @@ class NftablesEngine:
             await self._table.sweep()
             self._swept = self._table.revision
         if not busy:
+            self._table.prepare()
             await self._affinity_use.check(self._table.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)
