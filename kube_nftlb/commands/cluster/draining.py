@@ -1,6 +1,7 @@
 """``kubectl nftlb drain`` and ``undrain``: ask, write, and wait for open connections to end."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -74,7 +75,7 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
             _note(options, await node_addresses.hand_over(kube, found.announcing))
         if not plan.members:
             return False
-        await _write_annotations(kube, plan.pods, DRAIN)
+        await _write_annotations(kube, found.states, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
         _note(options, f"{found.what} drains: no new connections of {_counted(plan)}")
@@ -161,17 +162,27 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         terminal.note(problem)
     if not plan.members and not announcing:
         raise errors.UsageError(f"nothing of {what} can be drained")
-    pods = await asyncio.gather(*(kube.get(PODS, pod.name, pod.namespace) for pod in plan.pods))
+    pods = await asyncio.gather(*(_pod(kube, pod) for pod in plan.pods))
     states = {
         pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
         for pod, raw in zip(plan.pods, pods, strict=True)
+        if raw is not None
     }
     return _Found(what, plan, states, open_node, announcing)
 
 
+async def _pod(kube: Kube, pod: PodRef) -> JsonObject | None:
+    """Return a Pod; None if it has gone since its endpoints were listed."""
+    try:
+        return await kube.get(PODS, pod.name, pod.namespace)
+    except errors.NotFoundError:
+        return None
+
+
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
     for pod in pods:
-        await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
+        with contextlib.suppress(errors.NotFoundError):
+            await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
 
 
 async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> None:

@@ -29,6 +29,7 @@ from tests.builders import (
     raw_node,
     raw_pod,
     raw_route_farm,
+    raw_service_farm,
     raw_slice,
 )
 from tests.builders.pools import raw_pool
@@ -120,3 +121,15 @@ async def test_a_backend_also_drains_for_routes_of_other_namespaces(
     assert not await drain(HERE, "pod-a", DrainOptions(wait=False))
     assert "no new connections of edge/made" in capsys.readouterr().err
     assert [(write.resource, write.name) for write in kube.writes] == [(PODS, "pod-a")]
+
+
+async def test_a_pod_that_goes_meanwhile_keeps_no_other_from_being_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    kube.put(FARMS, raw_service_farm())
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.1.3", "b", node="n1")))
+    kube.put(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+    await drain(HERE, "node/n1", DrainOptions(force=True, wait=False))
+    await undrain(HERE, "node/n1")
+    assert [each.name for each in kube.writes if each.resource is PODS] == ["a", "a"]
