@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.announce.leases import Leases
-from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.ownership.address import Act, Write
 from kube_nftlb.announce.ownership.node import Address, Outcome, Ownership, Writing
 from kube_nftlb.announce.ownership.records import Record
 from kube_nftlb.announce.wire.client import ResponderClient
@@ -21,6 +21,8 @@ from kube_nftlb.announce.wire.messages import Event, Ready, State
 
 _PATIENCE_S: Final = 1.0
 """How long the API server may take for a request, and the interval in which it is tried while it is away."""
+_CHECK_S: Final = 10.0
+"""The interval in which a node that holds addresses reads one of its Leases, to notice that it alone is cut off."""
 _REQUESTS: Final = 16
 """So many at once: hundreds would wait for each other longer than that, and look as if the API server were away."""
 _GATHER_S: Final = 0.005
@@ -41,6 +43,7 @@ class Announcer:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_change`` is called when ``held`` or ``acts`` may have changed."""
+        self._me = me
         self._ownership = Ownership(me)
         self._leases = leases
         self._clock = clock
@@ -66,9 +69,9 @@ class Announcer:
         """Return what this node does about each address, and why it does not announce it."""
         return self._ownership.acts
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses, anew whenever it changes."""
-        self._ownership.facts(addresses)
+    def facts(self, addresses: Mapping[str, Address], working: Collection[str] = ()) -> None:
+        """Take what is known of all addresses, and the nodes that are ready, anew whenever it changes."""
+        self._ownership.facts(addresses, working)
         self._given.set()
         self._changed.set()
 
@@ -83,7 +86,7 @@ class Announcer:
     async def give_up(self, patience_s: float) -> None:
         """Answer for nothing any more, and say so in the Leases, as far as that is possible in this time."""
         self.facts({})
-        await self._until(lambda: not self._ownership.holds, patience_s)
+        await self._until(lambda: not self._ownership.any_held, patience_s)
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
@@ -102,6 +105,7 @@ class Announcer:
             await self._given.wait()
             tasks.create_task(self._client.run(), name="responder")
             tasks.create_task(self._decide(), name="decide")
+            tasks.create_task(self._check(), name="check")
 
     async def _decide(self) -> None:
         while True:
@@ -116,6 +120,13 @@ class Announcer:
             except TimeoutError:
                 continue
             await asyncio.sleep(_GATHER_S)
+
+    async def _check(self) -> None:
+        """Notice that the API server cannot be reached though there is nothing to ask it for."""
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            if (ip := self._ownership.any_held) and not self._away:
+                await self._in_turn(ip, partial(self._read, ip))
 
     def _act(self, outcome: Outcome) -> None:
         if outcome.state != self._state:
@@ -154,6 +165,8 @@ class Announcer:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 self._seen(writing.ip, await self._leases.write(writing))
+            if writing.write is Write.CLAIM and writing.before.holder != self._me:
+                metrics.ADDRESSES_TAKEN.labels("node" if writing.before.holder else "nobody").inc()
         except (errors.ConflictError, errors.NotFoundError):
             # Another node was faster.
             self._ownership.failed(writing.ip)

@@ -41,7 +41,7 @@ class ClusterView:
 
     ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
     ``leases`` are those of operator and agents; None if the user may not see them. ``services`` are those that lack an
-    address of a pool.
+    address of a pool, ``holders`` the Leases of addresses.
     """
 
     farms: Sequence[JsonObject] = ()
@@ -51,6 +51,8 @@ class ClusterView:
     policies: Sequence[JsonObject] = ()
     rivals: Sequence[JsonObject] = ()
     services: Sequence[JsonObject] = ()
+    pools: Sequence[JsonObject] = ()
+    holders: Sequence[JsonObject] = ()
     leases: Sequence[JsonObject] | None = None
     pods: Sequence[JsonObject] | None = None
     daemon_sets: Sequence[JsonObject] | None = None
@@ -70,7 +72,7 @@ class ClusterView:
     def _parsed(self) -> Mapping[FarmKey, _Parsed]:
         parsed: dict[FarmKey, _Parsed] = {}
         for raw in (*self.farms, *self.rivals):
-            metadata, key = raw["metadata"], key_of(raw)
+            metadata, key = raw["metadata"], FarmKey.of(raw)
             identity = (metadata.get("uid"), metadata.get("generation"), metadata.get("ownerReferences"))
             if (known := self._known.get(key)) is not None and known[0] == identity:
                 parsed[key] = known
@@ -82,7 +84,7 @@ class ClusterView:
     @cached_property
     def raw_farms(self) -> Mapping[FarmKey, JsonObject]:
         """The farms as they are written, without rivals."""
-        return {key_of(raw): raw for raw in self.farms}
+        return {FarmKey.of(raw): raw for raw in self.farms}
 
     @cached_property
     def facts(self) -> Mapping[str, NodeFacts]:
@@ -189,14 +191,12 @@ class ClusterView:
 
 def lacking_address(raw: JsonObject) -> JsonObject | None:
     """Return a Service if it lacks an address of a pool, else None."""
-    conditions = (raw.get("status") or {}).get("conditions") or ()
-    lacks = any((each["type"], each["status"]) == (names.ADDRESS_CONDITION, "False") for each in conditions)
-    return raw if lacks else None
-
-
-def key_of(raw: JsonObject) -> FarmKey:
-    """Return the identity of a farm object."""
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    assigned = [each for each in status.get("conditions") or () if each["type"] == names.ADDRESS_CONDITION]
+    if assigned:
+        return raw if assigned[0]["status"] == "False" else None
+    ours = spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") == names.LOAD_BALANCER_CLASS
+    return raw if ours and not (status.get("loadBalancer") or {}).get("ingress") else None
 
 
 def is_of_service(raw: JsonObject, service: str) -> bool:

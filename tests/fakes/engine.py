@@ -1,21 +1,18 @@
 """An engine without a data plane, for tests of the loop."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import traffic_policy
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 class FakeEngine:
     """Programs farms into ``farms``, each change in a transaction of its own, and records what it was called for."""
-
-    name: ClassVar[str] = "fake"
 
     def __init__(self, farms: Mapping[str, NodeFarm] | None = None) -> None:
         """``farms`` are those that an earlier agent has left."""
@@ -31,6 +28,8 @@ class FakeEngine:
         """Farms that the data plane refuses, and why."""
         self.deviations: dict[str | None, str] = {}
         """Deviations of the kernel, by farm or of what all share (None), until it is repaired."""
+        self.leftovers: dict[str, str] = {}
+        """What the data plane still has of farms that were withdrawn."""
         self.irreparable: set[str] = set()
         """Farms whose deviation stays."""
         self.blockers: dict[str, Blocker] = {}
@@ -50,7 +49,7 @@ class FakeEngine:
         self.missing = False
         """True if the data plane has lost everything."""
         self.writes = 0
-        self._programmed, self._noted = ProgrammedFarms(), dict[str, int]()
+        self._sent, self._noted = SentFarms(), dict[str, int]()
         """What it has, and the farms of which that was made."""
         self._verified: set[str] = set()
         self._before: dict[str, NodeFarm] = {}
@@ -59,20 +58,20 @@ class FakeEngine:
         """Reasons that the last changes of farms were refused."""
 
     @property
-    def programmed(self) -> ProgrammedFarms:
+    def sent(self) -> SentFarms:
         now = {name: id(farm) for name, farm in self.farms.items()}
         if now != self._noted:
-            self._noted, self._programmed = now, self._as_programmed()
-        return self._programmed
+            self._noted, self._sent = now, self._as_sent()
+        return self._sent
 
-    def _as_programmed(self) -> ProgrammedFarms:
-        programmed = ProgrammedFarms()
+    def _as_sent(self) -> SentFarms:
+        sent = SentFarms()
         for name, farm in self.farms.items():
             endpoints = len(farm.endpoints)
             scheduled = sum(each.schedulable for each in farm.endpoints)
             listeners, is_local = frozenset(farm.listeners), farm.spec.mode == "local"
-            programmed.put(name, Programmed(farm.spec.engine, listeners, endpoints, scheduled, is_local))
-        return programmed
+            sent.put(name, SentFarm(farm.spec.engine, listeners, endpoints, scheduled, is_local))
+        return sent
 
     @property
     def suspects(self) -> Collection[str]:
@@ -165,6 +164,9 @@ class FakeEngine:
         self.farms[name] = self._before[name]
         self._refused.pop(name, None)
         return self.deviations.get(name) is None
+
+    async def leftover(self, name: str) -> str | None:
+        return self.leftovers.get(name)
 
     async def forget_stale(self, name: str) -> None:
         return

@@ -45,6 +45,10 @@ class Facts:
         ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
         return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
 
+    def working(self) -> frozenset[str]:
+        """Return the nodes that are ready, and do not leave."""
+        return frozenset(name for name, node in self.nodes.items() if not node.leaves)
+
     def _announce(self, ip: str, held: Mapping[str, str]) -> Announce | None:
         """Return how to announce an address; None if it is not ours to announce."""
         if ip in self.node_ips:
@@ -84,14 +88,17 @@ class Facts:
             announce.l2.node_selector.selects(own.labels),
             own.leaves,
         )
-        farms = [self._farm(key, ip) for key in self.load_balancers.of(ip)]
+        keys = self.load_balancers.of(ip)
+        # What this node is not going to serve is no reason to keep clients from the other farms of the address.
+        served = [key for key in keys if self.load_balancers.wanted(key).served]
+        farms = [self._farm(key, ip) for key in served or keys]
         when_empty = WhenEmpty(announce.when_empty)
         return Address(
             here.link,
             link.mac if link is not None else "",
             ordered,
-            gate.may_announce(farms, when_empty, here),
-            gate.may_keep(farms, when_empty, here),
+            gate.why_not_announce(farms, when_empty, here),
+            gate.why_not_keep(farms, when_empty, here),
         )
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:

@@ -14,7 +14,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.api.conflicts import Conflict, Loss, lost_listeners
+from kube_nftlb.api.conflicts import Loss, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
@@ -79,6 +79,8 @@ class Withdraw:
 
     problem: Problem | None = None
     retry: bool = False
+    lasts: bool = False
+    """True if it is not served until it is changed, or another farm is."""
 
 
 Decision = Serve | Keep | Withdraw
@@ -95,13 +97,13 @@ def avoid(decision: Serve, stuck: Mapping[Listener, str]) -> Serve | Withdraw:
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
-def stays(decision: Decision, programmed_by: Engine | None) -> bool:
+def stays(decision: Decision, sent_by: Engine | None) -> bool:
     """Return True if a farm stays as it is by this decision, so that no other farm can get an address of it.
 
     One that nftlb has can lose it while nftlb is away: whoever is to be served has the engine nftables, which comes
     first. One that is to move to nftlb is still in nftables.
     """
-    return isinstance(decision, Keep) and not (decision.is_engine_away and programmed_by != "nftables")
+    return isinstance(decision, Keep) and not (decision.is_engine_away and sent_by != "nftables")
 
 
 def decide(facts: Facts, unsupported: Unsupported) -> Decision:
@@ -113,9 +115,9 @@ def decide(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     lost = _lost_here(farm, facts.loss, facts.node)
     if facts.loss is not None and facts.loss.everything:
-        return Withdraw(lost)
+        return Withdraw(lost, lasts=True)
     if facts.too_large is not None:
-        return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
+        return Withdraw(_problem(farm, "TooManyElements", facts.too_large), lasts=True)
     if (refusal := _refusal(facts)) is not None:
         return Keep(_problem(farm, "Refused", refusal))
     if facts.backing_off:
@@ -143,17 +145,14 @@ def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker 
 
 def _lost_here(farm: Farm, loss: Loss | None, node: NodeFacts) -> Problem | None:
     """Return a problem for conflicts on addresses of this node; the operator reports the others."""
-    here = [each for each in _conflicts(loss) if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
+    conflicts = loss.conflicts if loss is not None else ()
+    here = [each for each in conflicts if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
     if not here:
         return None
     winner, _, lost = here[0]
     more = f" (and {len(here) - 1} more)" if len(here) > 1 else ""
     message = f"farm {'/'.join(winner)} has {_shown(lost)}, an address of this node{more}"
     return _problem(farm, "AddressInUse", message)
-
-
-def _conflicts(loss: Loss | None) -> tuple[Conflict, ...]:
-    return loss.conflicts if loss is not None else ()
 
 
 def _shown(listener: Listener) -> str:

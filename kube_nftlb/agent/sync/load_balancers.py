@@ -15,12 +15,14 @@ from kube_nftlb.multimap import Multimap
 
 
 class Wanted(NamedTuple):
-    """A farm as it was last planned, which all nodes see alike."""
+    """A farm as it was last planned. All nodes see ``ips`` and ``nodes`` alike."""
 
     ips: frozenset[str]
     """Its load balancer addresses."""
     nodes: frozenset[str] | None
     """With trafficPolicy Local: the nodes with endpoints for clients; None if any node reaches them."""
+    served: bool = True
+    """False if this node is not going to serve it: other farms have its listeners, or it is too large."""
 
 
 class InKernel(NamedTuple):
@@ -50,6 +52,9 @@ class LoadBalancers:
         """All addresses."""
         return self._keys.keys()
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._wanted
+
     def of(self, ip: str) -> Collection[FarmKey]:
         """Return the farms that have an address."""
         return self._keys.get(ip)
@@ -62,9 +67,10 @@ class LoadBalancers:
         """Return what the kernel has of a farm for sure; None if that is nothing."""
         return self._in_kernel.get(key)
 
-    def planned(self, key: FarmKey, farm: Farm | None) -> None:
+    def planned(self, key: FarmKey, farm: Farm | None, *, served: bool = True) -> None:
         """Take a farm that is planned, with the backends that it refers to; None if it is gone."""
         before, after = self._wanted.get(key), wanted(farm)
+        after = after._replace(served=served) if after is not None else None
         if before == after:
             return
         for ip in before.ips if before is not None else ():

@@ -3,8 +3,6 @@
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.reasons import FailureReason, KubeProxyReason
@@ -18,6 +16,8 @@ class SliceWatermark:
 
     def __init__(self) -> None:
         self._waiting: dict[FarmKey, int] = {}
+        self._untaken: dict[FarmKey, int] = {}
+        """The same of the changes since a farm was last taken from the queue."""
         self._seen = 0
         self.changed_at = 0
         """The latest resourceVersion at which a farm got other endpoints."""
@@ -31,7 +31,22 @@ class SliceWatermark:
         """Note that farms got other endpoints at a resourceVersion."""
         for key in keys:
             self._waiting.setdefault(key, version)
+            self._untaken.setdefault(key, version)
             self.changed_at = max(self.changed_at, version)
+
+    def taken(self, keys: Iterable[FarmKey]) -> None:
+        """Note that farms are about to be programmed, with all changes until now."""
+        for key in keys:
+            self._untaken.pop(key, None)
+
+    def incomplete(self, keys: Iterable[FarmKey]) -> None:
+        """Note that an engine could not program all of these farms: they are to be taken again."""
+        self._untaken.update({key: self._waiting[key] for key in keys if key in self._waiting})
+
+    def verified(self, key: FarmKey) -> None:
+        """Note that the kernel has a farm as it was last taken; it may wait again since."""
+        if key in self._untaken:
+            self._waiting[key] = self._untaken[key]
 
     def seen(self, version: int) -> None:
         """Note how far the watch has come."""
@@ -144,21 +159,6 @@ class Progress:
     """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
     """Times in seconds of ``time.monotonic``."""
-
-    def update(
-        self, queue: FarmQueue, seen: int, slices: SliceWatermark, policies: Policies, now: float, *, adopted: bool
-    ) -> None:
-        """Compute the watermarks from what is in the queue."""
-        self.pending = len(queue)
-        # Everything before the oldest event that still waits is done.
-        oldest = queue.oldest_since
-        self.watermark = max(oldest - 1, 0) if oldest is not None else seen
-        self.slice_watermark = slices.update(queue)
-        self.slices_changed_at = slices.changed_at
-        if adopted and not any(problem.waits for problem in self.problems.values()):
-            self.lag.advanced(self.watermarks, self.latest, now, pending=oldest is not None)
-        self.policy_watermark = policies.watermark
-        self.policy_changed_at = policies.changed_at
 
     @property
     def last_error(self) -> str | None:

@@ -9,19 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.table import layout
-from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, Chain, Contents, Element, NamedSet
 
 FORGET_S = 120
 """The default time after which a silent client is forgotten, as with nftlb."""
 CLIENTS_MAX = 65536
 """The maximum number of clients that a limit tells apart."""
-
-_ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
 
 
 class _Limit(NamedTuple):
@@ -152,14 +149,16 @@ class _Options:
             if backend.established is not None:
                 port = f" th dport {backend.port}" if backend.port is not None else ""
                 match = f"{self._family} daddr {backend.ip}{port} ct count over {backend.established}"
-                yield self._limit(f"est-connlimit-{_digest(_target(backend))}", match, backend.established_log_prefix)
+                yield self._limit(
+                    f"est-connlimit-{_digest(f'{backend.ip} {backend.port}')}", match, backend.established_log_prefix
+                )
 
     def _limit(self, kind: str, match: str, prefix: str | None, clients: NamedSet | None = None) -> _Limit:
         over = Chain(f"over-{kind}-{self._name}", _above(self._spec.limits, prefix or f"{kind}-{self._name}"))
         return _Limit(clients, f"{match} jump {over.name}".strip(), over)
 
     def _clients_declaration(self) -> str:
-        return f"type {_ADDRESS_TYPE[self._spec.family]}; flags dynamic; size {CLIENTS_MAX};"
+        return f"type {ADDRESS_TYPE[self._family]}; flags dynamic; size {CLIENTS_MAX};"
 
     def _set_name(self, kind: str, content: str) -> str:
         return f"{kind}-{_digest(content)}-{self._name}"
@@ -184,10 +183,6 @@ def _above(limits: Limits, prefix: str) -> tuple[str, ...]:
 
 def _log_rule(prefix: str) -> str:
     return f'log prefix "{prefix} "'
-
-
-def _target(backend: Backend) -> str:
-    return f"{backend.ip} {backend.port}"
 
 
 def _digest(text: str) -> str:

@@ -4,6 +4,7 @@ The order of a hand-over is always the same: the new holder has programmed the f
 announces, and the old one stops when it hears that, or sees the Lease. So there is no time at which nobody answers.
 """
 
+import math
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -11,11 +12,15 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.records import Record
 
 _WATCHERS: Final = 2
-"""How many candidates watch the holder: more would only cost questions."""
+"""How many candidates watch the holder all the time: more would only cost questions."""
+_LOOK_S, _LOOK_EVERY_S = 3.0, 30.0
+"""How long the others watch it, and how often: the first ones may be nodes that cannot take anything."""
 _NEXT_S: Final = 0.5
-"""How much longer each further candidate waits, for one that is better but has not programmed the farms."""
+"""How long the second candidate waits, for one that is better but has not programmed the farms."""
+_WAITS_MAX: Final = 20
+"""How many times as long the last one waits at most, however many there are."""
 _NEXT_SILENT_S: Final = 0.2
-"""The same for a holder that is silent, whose clients wait."""
+"""As ``_NEXT_S`` for a holder that is silent, whose clients wait."""
 _ALONE_S: Final = 4.5
 """How long a holder must have been silent, beyond the questions, to be replaced without the API server's consent."""
 _NEXT_ALONE_S: Final = 1.0
@@ -23,6 +28,8 @@ _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
 _FREE_S: Final = 10.0
 """How long the outcome of a probe counts for an address that nobody holds."""
+_SURE_S: Final = 10.0
+"""How long this node must have reached the API server to tell that a holder alone does not: so all come back first."""
 _LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
@@ -52,8 +59,8 @@ class View(NamedTuple):
     record: Record
     candidates: tuple[str, ...]
     """The nodes that may hold the address, the best first."""
-    may_announce: Blocker | None
-    may_keep: Blocker | None
+    why_not_announce: Blocker | None
+    why_not_keep: Blocker | None
     wire: Wire
     read_at: float
     """When the record was last read from the API server, or seen to change."""
@@ -61,6 +68,10 @@ class View(NamedTuple):
     """Since when a new holder is sought, by what this node sees; None if none is."""
     api_away_at: float | None = None
     """Since when the API server cannot be reached; None if it can."""
+    api_back_at: float = -math.inf
+    """When the API server could be reached again."""
+    outdated_at: float | None = None
+    """Since when the holder says that it cannot reach the API server; None if it does not."""
     superseded_until: float = 0.0
     """Another node took the address from this one while it answered: it must not take it back too soon."""
     alone: bool = False
@@ -77,7 +88,7 @@ class Write(Enum):
     CLAIM = "claim"
     LEAVE = "leave"
     GIVE_UP = "give up"
-    DELETE = "delete"
+    """Delete it: nobody holds the address."""
 
 
 class Act(NamedTuple):
@@ -105,8 +116,8 @@ def decide(view: View) -> Act:
         return _hold(view)
     if view.alone:
         return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
-    if view.may_announce is not None:
-        return Act(probe=_is_next(view), why_not=view.may_announce)
+    if view.why_not_announce is not None:
+        return Act(probe=_is_next(view), why_not=view.why_not_announce)
     if view.leaving:
         return Act(why_not=_LEAVING)
     if view.me not in view.candidates:
@@ -116,7 +127,7 @@ def decide(view: View) -> Act:
 
 def _is_next(view: View) -> bool:
     """Return whether this node is to have a new address once the kernel has its farms: it asks for it meanwhile."""
-    soon = view.may_announce is not None and view.may_announce.reason is Reason.NOT_PROGRAMMED
+    soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
     new = not view.record.holder and view.candidates[:1] == (view.me,) and view.api_away_at is None
     return soon and new and not view.leaving and not (view.wire.free or view.wire.other)
 
@@ -132,9 +143,8 @@ def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
 
 def _hold(view: View) -> Act:
     wire = view.wire
-    if view.may_keep is not None:
-        gone = view.may_keep.reason is Reason.NO_FARM
-        return Act(write=Write.DELETE if gone else Write.GIVE_UP, why_not=view.may_keep)
+    if view.why_not_keep is not None:
+        return Act(write=Write.GIVE_UP, why_not=view.why_not_keep)
     if not wire.other:
         return _answer(view) if wire.free else Act(probe=True)
     if view.read_at <= wire.other_at:
@@ -163,7 +173,7 @@ def _used(view: View) -> Act:
 def _seek(view: View, open_at: float) -> Act:
     """Take an address that nobody holds, or whose holder should no longer."""
     # One that leaves is out of the question, though all else speaks for it.
-    due = open_at + _others(view).index(view.me) * _NEXT_S
+    due = open_at + _turn_s(_others(view).index(view.me), _NEXT_S)
     if view.api_away_at is not None:
         return Act()
     if view.now < due:
@@ -177,15 +187,40 @@ def _stand_by(view: View) -> Act:
     """Watch the holder, and take its address if it falls silent."""
     rank = _others(view).index(view.me)
     mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
-    if rank >= _WATCHERS or not mac:
+    if not mac:
         return Act()
+    if rank >= _WATCHERS and (silent_at is None or view.wire.silent_alone):
+        # Of many nodes one that hears nobody is rather cut off itself than the only one that is left.
+        return _look(view, mac)
     if silent_at is None:
-        return Act(watch=mac)
+        return _supersede(view, mac, rank)
     away = view.api_away_at is not None
-    due = silent_at + (_ALONE_S + rank * _NEXT_ALONE_S if away else rank * _NEXT_SILENT_S)
+    due = silent_at + (_ALONE_S + _turn_s(rank, _NEXT_ALONE_S) if away else _turn_s(rank, _NEXT_SILENT_S))
     # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
     # cut off from it, and would take the address in vain.
     due = max(due, view.superseded_until)
     if view.now < due:
         return Act(watch=mac, again=due)
     return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)
+
+
+def _supersede(view: View, mac: str, rank: int) -> Act:
+    """Watch the holder, and take its address if it alone cannot reach the API server: its rules may be out of date."""
+    if view.outdated_at is None or view.api_away_at is not None:
+        return Act(watch=mac)
+    due = max(view.outdated_at, view.api_back_at + _SURE_S) + _turn_s(rank, _NEXT_S)
+    return Act(watch=mac, again=due) if view.now < due else Act(watch=mac, write=Write.CLAIM)
+
+
+def _look(view: View, mac: str) -> Act:
+    """Watch the holder for a short while, now and then."""
+    elapsed = view.now % _LOOK_EVERY_S
+    looks = elapsed < _LOOK_S
+    if looks and view.outdated_at is not None:
+        return _supersede(view, mac, _others(view).index(view.me))
+    return Act(watch=mac if looks else "", again=view.now - elapsed + (_LOOK_S if looks else _LOOK_EVERY_S))
+
+
+def _turn_s(rank: int, first_s: float) -> float:
+    """Return how long a candidate waits for those before it, each of which adds less: some of them may never come."""
+    return _WAITS_MAX * first_s * rank / (rank + _WAITS_MAX - 1)

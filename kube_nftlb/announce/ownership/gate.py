@@ -65,7 +65,7 @@ _NO_LINK: Final = Blocker(Reason.NO_LINK, "no interface has the subnet of the ad
 _NO_ENDPOINT: Final = Blocker(Reason.NO_ENDPOINT, "there is no serving endpoint")
 
 
-def may_announce(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
+def why_not_announce(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
     """Return why this node may not begin to answer for an address; None if it may."""
     of_address = sorted(farms)
     if (blocker := _of_node(node)) is not None:
@@ -80,7 +80,7 @@ def may_announce(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHer
     return _without_endpoint(of_address, when_empty)
 
 
-def may_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
+def why_not_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
     """Return why this node may not go on answering; None if it may.
 
     A newer generation that is not programmed yet, or endpoints that are terminating, are no reason: until another node

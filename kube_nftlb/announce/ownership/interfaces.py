@@ -7,6 +7,7 @@ subnet, such as a tunnel's, where nobody asks by ARP or NDP.
 import ipaddress
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -30,7 +31,13 @@ def interface_of(ip: str, interfaces: Iterable[Interface], allowed: Collection[s
         (-network.prefixlen, each.name, each)
         for each in interfaces
         if each.mac and (not allowed or any(fnmatchcase(each.name, pattern) for pattern in allowed))
-        for network in (ipaddress.ip_network(address, strict=False) for address in each.addresses)
+        for network in _networks(each.addresses)
         if network.version == wanted.version and network.num_addresses > 1 and wanted in network
     ]
     return min(found)[2] if found else None
+
+
+@lru_cache(maxsize=1 << 10)
+def _networks(addresses: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Return the subnets of an interface, for which every address of a Service is looked up."""
+    return tuple(ipaddress.ip_network(address, strict=False) for address in addresses)

@@ -4,17 +4,22 @@ Times are seconds of the monotonic clock.
 """
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.records import NOBODY, Record
-from kube_nftlb.announce.wire.messages import Event, Heard, Peer, Place, Probed, Ready, Silent, State, Yielded
+from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
 
 _FENCE_S: Final = 600.0
 """How long who had an address before is asked whether it has come back with it."""
+_OUTDATED_S: Final = 30.0
+"""How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
+_ORPHAN_S: Final = 60.0
+"""How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
 _ASK_AGAIN_S: Final = 0.5
 """The shortest time between two requests to the API server for one address."""
 
@@ -31,8 +36,8 @@ class Address(NamedTuple):
     mac: str
     """The link-layer address of that interface."""
     candidates: tuple[str, ...]
-    may_announce: Blocker | None = None
-    may_keep: Blocker | None = None
+    why_not_announce: Blocker | None = None
+    why_not_keep: Blocker | None = None
 
 
 _GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
@@ -67,6 +72,8 @@ class _Known:
     """What this node knows of an address."""
 
     record: Record = NOBODY
+    newest: int = 0
+    """The version of the record, or one that is higher than that of a record that was deleted."""
     read_at: float = 0.0
     wire: Wire = _NOTHING
     open_at: float | None = None
@@ -76,6 +83,8 @@ class _Known:
     superseded_s: float = _SUPERSEDED_FIRST_S
     superseded_until: float = 0.0
     """Until when not to take the address back without having heard anybody, and for how long that was."""
+    orphan_at: float | None = None
+    """Since when no farm has it, and its holder is gone; None if that is not so."""
     asked: Write | None = None
     """A write whose outcome is not known yet."""
     asked_at: float = -math.inf
@@ -93,9 +102,13 @@ class Ownership:
         """What was decided last, by address."""
         self._me = me
         self._addresses: Mapping[str, Address] = {}
+        self._working: Collection[str] = ()
         self._known: dict[str, _Known] = {}
         self._macs: set[str] = set()
+        self._outdated: dict[str, float] = {}
+        """Link-layer addresses of the holders that say so, and since when."""
         self._api_away_at: float | None = None
+        self._api_back_at = -math.inf
         self._holds = False
         """Whether the responder had a state when it was last heard."""
 
@@ -105,9 +118,9 @@ class Ownership:
         return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
 
     @property
-    def holds(self) -> bool:
-        """Return whether this node holds any address."""
-        return any(known.record.holder == self._me for known in self._known.values())
+    def any_held(self) -> str:
+        """Return an address that this node holds; empty if it holds none."""
+        return next((ip for ip, known in self._known.items() if known.record.holder == self._me), "")
 
     @property
     def is_awaited(self) -> bool:
@@ -116,17 +129,21 @@ class Ownership:
             act.answer and set(self._addresses.get(ip, _GONE).candidates) - {self._me} for ip, act in self.acts.items()
         )
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses."""
-        self._addresses = addresses
+    def facts(self, addresses: Mapping[str, Address], working: Collection[str]) -> None:
+        """Take what is known of all addresses, and the nodes that are ready."""
+        self._addresses, self._working = addresses, working
 
     def record(self, ip: str, record: Record, now: float) -> None:
         """Take the Lease of an address, as it was read, written or watched."""
         known = self._known.setdefault(ip, _Known())
         before, asked = known.record, known.asked
-        if record.version and int(record.version) < int(before.version or 0):
+        if record.version and int(record.version) < known.newest:
             # A watch may tell of a change after the answer to a later write.
             return
+        if record.version:
+            known.newest = int(record.version)
+        elif before.version:
+            known.newest += 1
         known.record, known.read_at, known.asked = record, now, None
         if record.mac:
             self._macs.add(record.mac)
@@ -156,11 +173,16 @@ class Ownership:
         """Take note whether the API server can be reached."""
         if away != (self._api_away_at is not None):
             self._api_away_at = now if away else None
+            self._api_back_at = self._api_back_at if away else now
 
     def event(self, event: Event, now: float) -> None:
         """Take an event of the responder."""
         if isinstance(event, Ready):
             self._ready(holds=event.holds)
+        elif isinstance(event, Outdated):
+            self._outdated.pop(event.mac, None)
+            if event.outdated:
+                self._outdated[event.mac] = now
         elif isinstance(event, Yielded | Probed | Silent | Heard) and event.ip in self._known:
             known = self._known[event.ip]
             if isinstance(event, Silent) and event.mac != (known.wire.holder_mac or known.record.mac):
@@ -171,6 +193,7 @@ class Ownership:
 
     def _ready(self, *, holds: bool) -> None:
         self._holds, self.has_responder = holds, True
+        self._outdated.clear()
         for known in self._known.values():
             if not holds:
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
@@ -186,8 +209,10 @@ class Ownership:
             address, known = self._addresses.get(ip, _GONE), self._known.setdefault(ip, _Known())
             if ip not in self._addresses and known.record.holder != self._me:
                 self._forget(ip)
-                continue
-            act = self.acts[ip] = decide(self._view(address, known, now))
+                act = self._collect(known, now)
+            else:
+                known.orphan_at = None
+                act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
             place = Place(ip, address.link)
             answer += [place] if act.answer else []
@@ -204,7 +229,11 @@ class Ownership:
                 known.asked_at = now
                 reads.append(ip)
             times += [act.again] if act.again is not None else []
-        state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence))
+        watched = {peer.mac for peer in watch}
+        self._outdated = {mac: at for mac, at in self._outdated.items() if mac in watched}
+        outdated_at = self._api_away_at + _OUTDATED_S if self._api_away_at is not None else math.inf
+        times += [outdated_at] if now < outdated_at < math.inf else []
+        state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence), now >= outdated_at)
         return Outcome(state, tuple(writes), tuple(reads), min(times, default=None))
 
     def _view(self, address: Address, known: _Known, now: float) -> View:
@@ -215,12 +244,14 @@ class Ownership:
             now,
             known.record,
             address.candidates,
-            address.may_announce if self.has_responder else _NO_RESPONDER,
-            address.may_keep,
+            address.why_not_announce if self.has_responder else _NO_RESPONDER,
+            address.why_not_keep,
             known.wire,
             known.read_at,
             known.open_at,
             self._api_away_at,
+            self._api_back_at,
+            self._outdated.get(known.wire.holder_mac or known.record.mac),
             known.superseded_until,
             known.alone,
             self.leaving,
@@ -232,6 +263,15 @@ class Ownership:
             known.wire = Wire(free=True)
             known.fence = known.record.mac, now + _FENCE_S
         known.alone = alone
+
+    def _collect(self, known: _Known, now: float) -> Act:
+        """Take an address without farms whose holder is gone, to give it up in its place."""
+        if not known.record.version or known.record.holder in self._working or self._api_away_at is not None:
+            known.orphan_at = None
+            return Act()
+        known.orphan_at = known.orphan_at if known.orphan_at is not None else now
+        due = known.orphan_at + _ORPHAN_S * (1 + zlib.crc32(self._me.encode()) / 2**32)
+        return Act(again=due) if now < due else Act(write=Write.CLAIM)
 
     def _forget(self, ip: str) -> None:
         self.acts.pop(ip, None)

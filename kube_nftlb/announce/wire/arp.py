@@ -15,9 +15,14 @@ _KIND: Final = (1, 0x0800, 6, 4)
 """Ethernet, IPv4, and the lengths of their addresses."""
 
 
-def answer(mac: bytes, ip: bytes, asked: Asked) -> bytes:
-    """Return the reply to whoever asked for ``ip``, which is at ``mac``."""
-    return _frame(asked.mac, mac, _REPLY, (mac, ip), (asked.mac, asked.ip))
+def answer(mac: bytes, ip: bytes, asked: Asked, *, outdated: bool = False) -> bytes:
+    """Return the reply to whoever asked for ``ip``, which is at ``mac``.
+
+    That it is ``outdated`` is told by the link-layer address of the target, which receivers ignore (RFC 826), and only
+    to a probe, which is how nodes ask.
+    """
+    target = _NOBODY if outdated and asked.ip == _UNSPECIFIED else asked.mac
+    return _frame(asked.mac, mac, _REPLY, (mac, ip), (target, asked.ip))
 
 
 def announcement(mac: bytes, ip: bytes, *, reply: bool) -> bytes:
@@ -40,7 +45,7 @@ def read(frame: bytes) -> Heard | None:
     """Return what a frame asks or tells; None if it is not valid."""
     if len(frame) < _FRAME.size:
         return None
-    to, _, protocol, *kind, operation, sender, sender_ip, _, ip = _FRAME.unpack_from(frame)
+    to, _, protocol, *kind, operation, sender, sender_ip, target, ip = _FRAME.unpack_from(frame)
     if protocol != PROTOCOL or tuple(kind) != _KIND or sender[0] & 1 or sender == _NOBODY:
         return None
     to_all = bool(to[0] & 1)
@@ -48,7 +53,7 @@ def read(frame: bytes) -> Heard | None:
         statement = Told(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
         return Heard(Asked(ip, sender, sender_ip), statement)
     if operation in (_REQUEST, _REPLY) and sender_ip != _UNSPECIFIED:
-        return Heard(None, Told(sender_ip, sender, to_all))
+        return Heard(None, Told(sender_ip, sender, to_all, operation == _REPLY and target == _NOBODY))
     return None
 
 

@@ -20,6 +20,8 @@ class Told(NamedTuple):
     mac: bytes
     to_all: bool
     """False if it was sent to this node alone."""
+    outdated: bool = False
+    """What the sender serves there may be out of date, if it is one of us: it cannot reach the API server."""
 
 
 class Heard(NamedTuple):

@@ -44,6 +44,8 @@ class State(msgspec.Struct, frozen=True, tag="state"):
     """Addresses of other nodes, which this one takes over if they fall silent."""
     fence: tuple[Peer, ...] = ()
     """Addresses that this node took over, with whom had them before: tell that node if it answers again."""
+    outdated: bool = False
+    """Tell nodes that ask that what this one serves may be out of date."""
 
 
 class Renewal(msgspec.Struct, frozen=True, tag="renewal"):
@@ -86,6 +88,14 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
     mac: str
 
 
+class Outdated(msgspec.Struct, frozen=True, tag="outdated"):
+    """A watched node says that what it serves may be out of date, or no longer does."""
+
+    link: str
+    mac: str
+    outdated: bool
+
+
 class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """The outcome of a probe: who has the address, or empty if nobody answered."""
 
@@ -104,7 +114,7 @@ class LinkChanged(msgspec.Struct, frozen=True, tag="link"):
 
 
 Order = State | Renewal
-Event = Ready | Yielded | Silent | Heard | Probed | LinkChanged
+Event = Ready | Yielded | Silent | Heard | Outdated | Probed | LinkChanged
 
 _ORDERS: Final[msgspec.json.Decoder[Order]] = msgspec.json.Decoder(Order)
 _EVENTS: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)

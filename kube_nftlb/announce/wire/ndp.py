@@ -27,11 +27,15 @@ def group(ip: bytes) -> bytes:
     return bytes.fromhex("ff02" + "00" * 9 + "01ff") + ip[-3:]
 
 
-def answer(mac: bytes, ip: bytes, asked: Asked) -> bytes:
-    """Return the advertisement for whoever asked for ``ip``, which is at ``mac``; for all, if it was a probe."""
+def answer(mac: bytes, ip: bytes, asked: Asked, *, outdated: bool = False) -> bytes:
+    """Return the advertisement for whoever asked for ``ip``, which is at ``mac``; for all, if it was a probe.
+
+    One that is ``outdated`` does not override: who has no other link-layer address for ``ip`` takes it all the same.
+    """
     if asked.ip == UNSPECIFIED:
         return announcement(mac, ip)
-    return _frame(asked.mac, mac, ip, asked.ip, _advertisement(mac, ip, _SOLICITED | _OVERRIDE))
+    flags = _SOLICITED | (0 if outdated else _OVERRIDE)
+    return _frame(asked.mac, mac, ip, asked.ip, _advertisement(mac, ip, flags))
 
 
 def announcement(mac: bytes, ip: bytes) -> bytes:
@@ -69,7 +73,8 @@ def read(frame: bytes) -> Heard | None:
     if kind == SOLICITATION:
         return _solicitation(target, source, destination, options.get(_SOURCE_MAC), sender)
     if kind == ADVERTISEMENT and not (flags & _SOLICITED and destination[0] == 0xFF):
-        return Heard(None, Told(target, options.get(_TARGET_MAC, sender), bool(to[0] & 1)))
+        outdated = bool(flags & _SOLICITED) and not flags & _OVERRIDE
+        return Heard(None, Told(target, options.get(_TARGET_MAC, sender), bool(to[0] & 1), outdated))
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kube_nftlb import names
-from kube_nftlb.commands.cluster.findings import Finding, since
+from kube_nftlb.commands.cluster.finding import Finding, since
 from kube_nftlb.kube.resources import GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES, JsonObject, Resource
 from kube_nftlb.operator.gateway.objects import CONTROLLER
 

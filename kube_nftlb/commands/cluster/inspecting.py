@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from kube_nftlb import errors
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster import connections, findings, gateways, service_view, terminal
+from kube_nftlb.commands.cluster import address_findings, connections, findings, gateways, service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.findings import Finding
+from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.queries import (
     Target,
@@ -128,8 +128,10 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         raise errors.UsageError(f"no farm {name!r} in the namespace {namespace}, and no Service of that name has farms")
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
-    of_chosen = [*findings.of_farms(view, farms, datetime.now(UTC)), *findings.of_addresses(view, farms)]
-    found = [*findings.of_services(lacking), *of_chosen, *routing]
+    now = datetime.now(UTC)
+    of_pools = address_findings.of_pools(view.pools, now) if name is None else []
+    of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    found = [*of_pools, *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = (
         [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
     )
@@ -154,11 +156,12 @@ async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool
             raw = await kube.get(resource, plain, namespace)
         except errors.NotFoundError as error:
             raise errors.UsageError(f"there is no {resource.kind} {plain!r} in the namespace {namespace}") from error
+        view = await farms_and_reports(kube, namespace)
         # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
-        farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or (await kube.list(FARMS, namespace)).items)
-        view = ClusterView(farms, reports=await list_if_allowed(kube, NFTLB_NODES) or ())
-    found = [*gateways.of_object(raw), *findings.of_farms(view, farms, datetime.now(UTC))]
-    found += findings.of_addresses(view, farms)
+        farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
+    now = datetime.now(UTC)
+    of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    found = [*gateways.of_object(raw), *of_farms]
     well = [f"{kind} {namespace}/{plain} is healthy", *(pages.well(farm) for farm in farms)]
     return _show(found, [terminal.plain(each) for each in well], output)
 

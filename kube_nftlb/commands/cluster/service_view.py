@@ -13,16 +13,17 @@ from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import masqueraded
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.conflicts import Conflict
+from kube_nftlb.api.conflicts import Conflict, FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports, join_ports
 from kube_nftlb.commands.cluster.announced import Announced, where
-from kube_nftlb.commands.cluster.findings import accepted_in_part, condition
+from kube_nftlb.commands.cluster.finding import condition
+from kube_nftlb.commands.cluster.findings import accepted_in_part
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
-from kube_nftlb.commands.view import ClusterView, key_of, referred
+from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
@@ -75,7 +76,7 @@ class _OnNodes:
 
 def _farm(raw: JsonObject, cluster: ClusterView, of_namespace: str) -> FarmView:
     """Return a farm, with its namespace in its name if that is another than the Service's."""
-    name, key = str(raw["metadata"]["name"]), key_of(raw)
+    name, key = str(raw["metadata"]["name"]), FarmKey.of(raw)
     if key.namespace != of_namespace:
         name = f"{key.namespace}/{name}"
     if isinstance(farm := cluster.farm(key), str):

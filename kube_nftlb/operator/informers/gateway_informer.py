@@ -4,6 +4,7 @@ Users install these, perhaps later: what the API server has is asked again and a
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -16,6 +17,10 @@ from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 
 DISCOVER_EVERY_S = 15.0
 """The interval at which the API server is asked which kinds it has."""
+_FIRST_EVERY_S = 2.0
+"""The same until it has said of each kind whether it has it."""
+_ABSENT_LOOKS = 3
+"""How often in a row a kind must be missing: an API server that has just started may not know all of them yet."""
 _VERSION = f"{names.GATEWAY_API}/bundle-version"
 
 _log = structlog.get_logger()
@@ -34,6 +39,7 @@ class GatewayInformer:
         self._watches: dict[Resource, asyncio.Task[None]] = {}
         self._waiting: set[Resource] = set(KINDS)
         """Kinds that are not listed yet."""
+        self._absent: Counter[Resource] = Counter()
         self.listed = asyncio.Event()
         """Set once all kinds that are there have been listed."""
 
@@ -42,7 +48,7 @@ class GatewayInformer:
         try:
             while True:
                 await self._discover()
-                await asyncio.sleep(DISCOVER_EVERY_S)
+                await asyncio.sleep(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
         finally:
             for task in self._watches.values():
                 task.cancel()
@@ -55,17 +61,26 @@ class GatewayInformer:
             _log.warning("cannot ask which kinds of Gateway API there are, retrying", error=str(error))
             return
         for resource in KINDS:
-            if resource in present and resource not in self._watches:
+            if resource not in present:
+                self._miss(resource)
+                continue
+            self._absent.pop(resource, None)
+            if resource not in self._watches:
                 _log.info("kind of Gateway API found", kind=resource.kind)
                 self._watches[resource] = asyncio.create_task(self._watch(resource))
-            elif resource not in present:
-                if (task := self._watches.pop(resource, None)) is not None:
-                    _log.info("kind of Gateway API gone", kind=resource.kind)
-                    task.cancel()
-                self._replace(resource, Listing([], "0"))
         if versions != self._store.versions:
             self._store.versions = versions
             self._on_change()
+
+    def _miss(self, resource: Resource) -> None:
+        """Note that a kind is missing. If that lasts, nothing of it exists."""
+        self._absent[resource] += 1
+        if self._absent[resource] < _ABSENT_LOOKS:
+            return
+        if (task := self._watches.pop(resource, None)) is not None:
+            _log.info("kind of Gateway API gone", kind=resource.kind)
+            task.cancel()
+        self._replace(resource, Listing([], "0"))
 
     async def _kinds(self) -> set[Resource]:
         try:

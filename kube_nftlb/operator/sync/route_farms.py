@@ -12,7 +12,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 from kube_nftlb.operator.sync.backoff import Backoff
@@ -33,7 +33,7 @@ class RouteFarms:
 
     def __init__(
         self,
-        writer: CacheWriter,
+        ingest: Ingest,
         farm_writer: FarmWriter,
         clock: Callable[[], float],
         on_written: Callable[[Affected], None],
@@ -41,11 +41,11 @@ class RouteFarms:
         """``on_written`` gets what the answers make out of date."""
         self.queue: WorkQueue[FarmKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
         self.on_problem: Callable[[FarmKey, str], None] = lambda *_: None
-        self._cache = writer.cache
+        self._cache = ingest.cache
         self._farm_writer = farm_writer
         self._on_written = on_written
         self._wanted: dict[FarmKey, WantedFarm] = {}
-        self._budget: Budget[FarmKey] = Budget(writer.cache.budgets.limits.farms, sys.maxsize)
+        self._budget: Budget[FarmKey] = Budget(ingest.cache.budgets.limits.farms, sys.maxsize)
         """Farms that do not fit are not made: those of a namespace are no more than it may have."""
         self._settled = False
         self._backoff: Backoff[FarmKey] = Backoff()

@@ -21,6 +21,9 @@ CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
 ASIDE = Wire(other=MAC, other_at=NOW - 1)
 STOLEN = Wire(other=FOREIGN, other_at=NOW - 1)
 
+LATER = (HOLDER, "b", "c", ME)
+MANY = tuple(f"n{number}" for number in range(1000))
+
 
 def view(**differs: Any) -> View:
     """A node that has programmed the farms of an address that nobody holds."""
@@ -35,15 +38,16 @@ def view(**differs: Any) -> View:
     [
         ({}, Act(probe=True)),
         ({"wire": FREE}, Act(write=Write.CLAIM)),
-        ({"wire": FREE, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"wire": FREE, "why_not_announce": LATE}, Act(why_not=LATE)),
         ({"wire": LONG_AGO}, Act(probe=True)),
-        ({"wire": LONG_AGO, "may_announce": LATE}, Act(why_not=LATE)),
-        ({"may_announce": LATE}, Act(probe=True, why_not=LATE)),
-        ({"may_announce": LATE, "candidates": (HOLDER, ME)}, Act(why_not=LATE)),
-        ({"may_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
+        ({"wire": LONG_AGO, "why_not_announce": LATE}, Act(why_not=LATE)),
+        ({"why_not_announce": LATE}, Act(probe=True, why_not=LATE)),
+        ({"why_not_announce": LATE, "candidates": (HOLDER, ME)}, Act(why_not=LATE)),
+        ({"why_not_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
         ({"wire": FREE, "candidates": (HOLDER,)}, Act()),
         ({"wire": FREE, "candidates": (HOLDER, ME)}, Act(again=NOW + 0.5)),
         ({"wire": FREE, "candidates": (HOLDER, ME), "open_at": NOW - 0.5}, Act(write=Write.CLAIM)),
+        ({"wire": FREE, "candidates": (*MANY, ME), "open_at": NOW - 10}, Act(write=Write.CLAIM)),
         ({"wire": FREE, "api_away_at": NOW - 9}, Act()),
         ({"wire": STOLEN}, Act(used_by=FOREIGN, again=NOW + 9)),
         ({"wire": STOLEN, "now": NOW + 9}, Act(used_by=FOREIGN, probe=True)),
@@ -57,9 +61,13 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
     ("differs", "expected"),
     [
         ({}, Act(watch=MAC)),
-        ({"may_announce": LATE}, Act(why_not=LATE)),
+        ({"why_not_announce": LATE}, Act(why_not=LATE)),
         ({"candidates": (HOLDER, "b", ME)}, Act(watch=MAC)),
-        ({"candidates": (HOLDER, "b", "c", ME)}, Act()),
+        ({"candidates": LATER}, Act(again=120.0)),
+        ({"candidates": LATER, "now": 121.0}, Act(watch=MAC, again=123.0)),
+        ({"candidates": LATER, "now": 124.0}, Act(again=150.0)),
+        ({"candidates": LATER, "wire": SILENT, "now": 124.0}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"candidates": LATER, "wire": CUT_OFF, "now": 124.0}, Act(again=150.0)),
         ({"wire": SILENT}, Act(watch=MAC, write=Write.CLAIM)),
         ({"wire": SILENT, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.2)),
         ({"wire": SILENT, "api_away_at": NOW - 9}, Act(watch=MAC, again=NOW + 4.5)),
@@ -67,6 +75,13 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
         ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
         ({"wire": CUT_OFF}, Act(watch=MAC, write=Write.CLAIM)),
         ({"wire": CUT_OFF, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
+        ({"outdated_at": NOW}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"outdated_at": NOW, "api_back_at": NOW - 4}, Act(watch=MAC, again=NOW + 6)),
+        ({"outdated_at": NOW - 9, "api_away_at": NOW - 9}, Act(watch=MAC)),
+        ({"outdated_at": NOW, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.5)),
+        ({"outdated_at": NOW, "candidates": LATER}, Act(again=120.0)),
+        ({"outdated_at": 120.0, "now": 122.0, "candidates": LATER}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"outdated_at": NOW, "why_not_announce": LATE}, Act(why_not=LATE)),
         ({"alone": True, "api_away_at": NOW - 9}, Act(answer=True, alone=True)),
         ({"alone": True}, Act(answer=True, alone=True, write=Write.CLAIM)),
         ({"open_at": NOW}, Act(write=Write.CLAIM)),
@@ -83,11 +98,11 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
     [
         ({}, Act(probe=True)),
         ({"wire": FREE}, Act(answer=True)),
-        ({"wire": FREE, "may_announce": LATE}, Act(answer=True)),
+        ({"wire": FREE, "why_not_announce": LATE}, Act(answer=True)),
         ({"wire": FREE, "candidates": (HOLDER,)}, Act(answer=True)),
         ({"wire": FREE, "api_away_at": NOW - 900}, Act(answer=True)),
-        ({"wire": FREE, "may_keep": LATE}, Act(write=Write.GIVE_UP, why_not=LATE)),
-        ({"wire": FREE, "may_keep": GONE}, Act(write=Write.DELETE, why_not=GONE)),
+        ({"wire": FREE, "why_not_keep": LATE}, Act(write=Write.GIVE_UP, why_not=LATE)),
+        ({"wire": FREE, "why_not_keep": GONE}, Act(write=Write.GIVE_UP, why_not=GONE)),
         ({"wire": FREE, "leaving": True}, Act(answer=True, write=Write.LEAVE)),
         ({"wire": FREE, "leaving": True, "candidates": (ME,)}, Act(answer=True)),
         ({"wire": FREE, "record": MINE._replace(leaving=True), "leaving": True}, Act(answer=True)),

@@ -11,9 +11,11 @@ from kube_nftlb import errors
 from kube_nftlb.announce import announcer
 from kube_nftlb.announce.announcer import Announcer
 from kube_nftlb.announce.leases import Leases
+from kube_nftlb.announce.ownership import node
 from kube_nftlb.announce.ownership.node import Address
 from kube_nftlb.announce.ownership.records import NOBODY, Record
-from kube_nftlb.announce.wire.messages import Probed, Ready
+from kube_nftlb.announce.wire.messages import Probed, Ready, State
+from kube_nftlb.metrics.registry import REGISTRIES
 
 VIP = "192.0.2.10"
 FREE = Address("eth0", "02:00:00:00:00:01", ("me",))
@@ -44,12 +46,18 @@ class FailingLeases:
             raise error
 
 
+def taken() -> float | None:
+    """How often this process has taken an address that nobody held, as it exports it."""
+    return REGISTRIES["agent"].get_sample_value("kube_nftlb_addresses_taken_total", {"before": "nobody"})
+
+
 @pytest.mark.parametrize("refusals", [0, 1, 3])
 async def test_an_api_server_that_refuses_requests_at_first_is_back_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
     monkeypatch.setattr(announcer, "_PATIENCE_S", 0.05)
     leases = FailingLeases()
+    before = taken()
     leases.answers += [errors.KubeError(403, "Forbidden", "its rights are not loaded yet")] * refusals
     me = Announcer("me", tmp_path / "responder", cast(Leases, leases))
     running = asyncio.create_task(me.run())
@@ -60,6 +68,8 @@ async def test_an_api_server_that_refuses_requests_at_first_is_back_all_the_same
     me._heard(Probed(VIP, FREE.link))  # noqa: SLF001 - as the responder would say
     async with asyncio.timeout(10):
         await leases.written.wait()
+        while taken() == before:
+            await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -112,5 +122,36 @@ async def test_hundreds_of_requests_do_not_wait_for_each_other_so_long_that_the_
         while len(leases.holders) < len(ips):
             await asyncio.sleep(0.01)
     assert leases.most == 16
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+class QuietLeases(FailingLeases):
+    """Has a Lease of this node, and is away."""
+
+    async def watch(self, seen: Callable[[str, Record], None], listed: Callable[[], None]) -> None:
+        seen(VIP, Record("1", "me", FREE.mac))
+        await super().watch(seen, listed)
+
+    async def read(self, _: str) -> Record:
+        raise errors.KubeUnreachableError("it is away")
+
+
+async def test_a_holder_notices_that_the_api_server_is_away_though_it_asks_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcer, "_CHECK_S", 0.05)
+    monkeypatch.setattr(node, "_OUTDATED_S", 0.05)
+    me = Announcer("me", tmp_path / "responder", cast(Leases, QuietLeases()))
+    told: list[State] = []
+    monkeypatch.setattr(me._client, "want", told.append)  # noqa: SLF001 - what the responder gets
+    running = asyncio.create_task(me.run())
+    me.facts({VIP: FREE})
+    await asyncio.sleep(0.01)
+    me._heard(Ready(holds=True))  # noqa: SLF001 - as the responder would say
+    async with asyncio.timeout(10):
+        while not (told and told[-1].outdated):
+            await asyncio.sleep(0.01)
+    assert [place.ip for place in told[-1].answer] == [VIP], "it goes on answering"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, Reason, WhenEmpty, may_announce, may_keep
+from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, Reason, WhenEmpty, why_not_announce, why_not_keep
 
 NODE = NodeHere("eth0")
 ANNOUNCE, WITHDRAW = WhenEmpty.ANNOUNCE, WhenEmpty.WITHDRAW
@@ -35,11 +35,11 @@ def farm(
 def test_who_may_begin_and_who_may_go_on(
     farms: list[FarmHere], when_empty: WhenEmpty, node: NodeHere, begins: Reason | None, keeps: Reason | None
 ) -> None:
-    begin, keep = may_announce(farms, when_empty, node), may_keep(farms, when_empty, node)
+    begin, keep = why_not_announce(farms, when_empty, node), why_not_keep(farms, when_empty, node)
     assert (begin.reason if begin else None, keep.reason if keep else None) == (begins, keeps)
 
 
 def test_the_sentence_names_the_farm_that_is_late() -> None:
-    blocker = may_announce([farm(), farm("shop/late", generation=7, programmed=6)], ANNOUNCE, NODE)
+    blocker = why_not_announce([farm(), farm("shop/late", generation=7, programmed=6)], ANNOUNCE, NODE)
     assert blocker is not None
     assert blocker.message == "the farm shop/late is at generation 7, and the kernel has generation 6"

@@ -1,5 +1,8 @@
 """An address is announced on the link whose subnet has it."""
 
+import ipaddress
+from typing import Any
+
 import pytest
 
 from kube_nftlb.announce.ownership.interfaces import Interface, interface_of
@@ -35,3 +38,17 @@ def test_the_link_is_the_one_whose_subnet_has_the_address(
 ) -> None:
     found = interface_of(ip, HERE, allowed)
     assert (found.name if found else None) == expected
+
+
+def test_the_subnets_of_an_interface_are_read_once_for_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    ip_network = ipaddress.ip_network
+
+    def noted(address: str, *, strict: bool) -> Any:
+        read.append(address)
+        return ip_network(address, strict=strict)
+
+    monkeypatch.setattr(ipaddress, "ip_network", noted)
+    bond = Interface("bond0", MAC, ("192.0.2.65/26", "2001:db8:2::1/64"))
+    assert {interface_of(f"192.0.2.{number}", [bond]) for number in range(66, 120)} == {bond}
+    assert sorted(read) == sorted(bond.addresses)

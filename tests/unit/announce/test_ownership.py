@@ -3,7 +3,7 @@
 import pytest
 
 from kube_nftlb.announce.ownership.address import Write
-from kube_nftlb.announce.ownership.candidates import Demand
+from kube_nftlb.announce.ownership.candidates import Demand, candidates
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import Record
@@ -80,6 +80,55 @@ def test_a_takeover_takes_two_seconds_whenever_in_a_round_the_holder_dies() -> N
         gaps.append(cluster.gaps(FOUR, since))
     assert sorted(gaps)[10] <= 1.9
     assert max(gaps) <= 2.2
+
+
+def test_a_node_takes_over_even_if_those_that_come_first_cannot() -> None:
+    cluster = settled(5, FOUR)
+    client = arp.question(bytes.fromhex("0200000000c8"), bytes((192, 0, 2, 10)))
+    holder = cluster.holder(FOUR)
+    standbys = [name for name in candidates(cluster.demands, {FOUR: holder})[FOUR] if name != holder]
+    for name in standbys[:2]:
+        cluster.nodes[name].blocked = {FOUR: Blocker(Reason.NO_LINK, "")}
+    since = cluster.now
+    cluster.kill(holder)
+    while cluster.now < since + 40:
+        for node in cluster.nodes.values():
+            node.inbox.append(client)
+        cluster.run(0.5)
+    assert cluster.holder(FOUR) in standbys[2:]
+    assert cluster.gaps(FOUR, since) <= 35
+    assert cluster.doubles(FOUR, since) == 0
+
+
+def test_nodes_that_hold_addresses_watch_before_those_that_may_be_unable_to() -> None:
+    ips = [f"192.0.2.{number}" for number in range(1, 31)]
+    cluster = Cluster(8, ips)
+    for name in ("n4", "n5", "n6", "n7", "n8"):
+        cluster.nodes[name].agent_runs = cluster.nodes[name].responder_runs = False
+    cluster.run(15.0)
+    assert {cluster.holder(ip) for ip in ips} == {"n1", "n2", "n3"}
+    since = cluster.now
+    cluster.kill("n1")
+    cluster.run(6.0)
+    assert {cluster.holder(ip) for ip in ips} == {"n2", "n3"}
+    assert max(cluster.gaps(ip, since) for ip in ips) <= 3.0
+
+
+def test_a_node_that_is_cut_off_from_the_segment_takes_nothing_if_two_others_watch() -> None:
+    cluster = settled(5, FOUR)
+    holder = cluster.holder(FOUR)
+    last = [name for name in candidates(cluster.demands, {FOUR: holder})[FOUR] if name != holder][-1]
+    cluster.nodes[last].side = 1
+    cluster.writes.clear()
+    cluster.run(120)
+    assert cluster.writes == []
+
+
+def test_many_nodes_ask_a_holder_little() -> None:
+    cluster = settled(12, FOUR)
+    cluster.frames.clear()
+    cluster.run(60)
+    assert len(cluster.frames) <= 60 * 2 * 2 + 9 * 2 * 7, "two ask all the time, the others now and then"
 
 
 def test_all_addresses_of_a_node_that_dies_are_taken_within_three_seconds() -> None:
@@ -247,6 +296,65 @@ def test_two_sides_that_do_not_hear_each_other_do_not_take_an_address_back_and_f
     assert len(cluster.answerers(FOUR)) == 1
 
 
+@pytest.mark.parametrize("nodes", [3, 6])
+@FAMILIES
+def test_a_holder_that_alone_cannot_reach_the_api_server_is_superseded_after_half_a_minute(ip: str, nodes: int) -> None:
+    cluster = settled(nodes, ip)
+    since, holder = cluster.now, cluster.holder(ip)
+    cluster.set_api(holder, reachable=False)
+    cluster.run(30.0)
+    assert cluster.holder(ip) == holder
+    cluster.run(5.0)
+    taker = cluster.holder(ip)
+    assert taker != holder
+    assert cluster.gaps(ip, since) == 0
+    assert cluster.doubles(ip, since) <= 0.1
+    cluster.run(30.0)
+    cluster.set_api(holder, reachable=True)
+    cluster.run(20.0)
+    assert cluster.holder(ip) == taker, "the one that was cut off does not take it back"
+
+
+def test_an_agent_that_restarts_learns_that_the_holder_cannot_reach_the_api_server() -> None:
+    cluster = settled(2, FOUR)
+    holder = cluster.holder(FOUR)
+    other = cluster.nodes[next(name for name in cluster.nodes if name != holder)]
+    other.blocked = {FOUR: NOT_YET}
+    cluster.set_api(holder, reachable=False)
+    cluster.run(33.0)
+    assert cluster.holder(FOUR) == holder, "the other one does not serve the address"
+    other.ownership, other.told, other.blocked = Ownership(other.name), None, {}
+    other.responder.events = other.responder.standing(cluster.now)
+    cluster.set_api(other.name, reachable=True)
+    cluster.run(3.0)
+    assert cluster.holder(FOUR) == other.name
+
+
+def test_a_holder_whose_only_successor_cannot_serve_the_address_keeps_it_without_the_api_server() -> None:
+    cluster = settled(2, FOUR)
+    holder = cluster.holder(FOUR)
+    other = next(name for name in cluster.nodes if name != holder)
+    cluster.nodes[other].blocked = {FOUR: NOT_YET}
+    cluster.set_api(holder, reachable=False)
+    cluster.run(60.0)
+    assert cluster.holder(FOUR) == holder
+
+
+@pytest.mark.parametrize("first", ["n1", "n2", "n3"])
+def test_when_the_api_server_is_back_for_one_node_before_the_others_all_keep_what_they_have(first: str) -> None:
+    cluster = settled(3, FOUR, SIX)
+    holders = {cluster.holder(FOUR), cluster.holder(SIX)}
+    cluster.writes.clear()
+    cluster.set_api("n1", "n2", "n3", reachable=False)
+    cluster.run(120.0)
+    cluster.set_api(first, reachable=True)
+    cluster.run(5.0)
+    cluster.set_api(*(cluster.nodes.keys() - {first}), reachable=True)
+    cluster.run(60.0)
+    assert {cluster.holder(FOUR), cluster.holder(SIX)} == holders
+    assert cluster.writes == []
+
+
 def test_a_holder_cut_off_from_the_api_server_is_superseded() -> None:
     cluster = settled(3, FOUR)
     since, holder = cluster.now, cluster.holder(FOUR)
@@ -282,6 +390,33 @@ def test_an_address_that_a_foreign_host_has_is_not_announced_until_it_is_free(be
 def test_an_address_whose_service_is_gone_is_no_longer_answered_for_and_its_lease_goes() -> None:
     cluster = settled(2, FOUR)
     cluster.demands = {}
+    cluster.run(2.0)
+    assert cluster.answerers(FOUR) == frozenset()
+    assert not cluster.leases[FOUR].version
+
+
+def test_the_lease_of_an_address_goes_whose_service_is_deleted_while_its_holder_is_gone() -> None:
+    cluster = settled(4, FOUR)
+    holder = cluster.holder(FOUR)
+    others = cluster.nodes.keys() - {holder}
+    cluster.demands = {}
+    cluster.kill(holder)
+    cluster.writes.clear()
+    cluster.run(150.0)
+    assert cluster.writes == [], "it may come back, and give the address up itself"
+    cluster.working.remove(holder)
+    cluster.run(60.0)
+    assert cluster.writes == []
+    cluster.run(65.0)
+    assert not cluster.leases[FOUR].version
+    assert [each.write for _, _, each in cluster.writes] == [Write.CLAIM, Write.GIVE_UP]
+    assert {node for _, node, _ in cluster.writes} <= others
+    assert cluster.answerers(FOUR) == frozenset()
+
+
+def test_a_holder_that_may_not_go_on_leaves_no_lease_behind() -> None:
+    cluster = settled(1, FOUR)
+    cluster.nodes["n1"].kept_from = {FOUR: Blocker(Reason.NO_LINK, "")}
     cluster.run(2.0)
     assert cluster.answerers(FOUR) == frozenset()
     assert not cluster.leases[FOUR].version
@@ -343,7 +478,7 @@ def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
 
 def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_the_new_one() -> None:
     node, former, new = Ownership("n3"), "02:00:00:00:00:01", "02:00:00:00:00:02"
-    node.facts({FOUR: Address("eth0", "02:00:00:00:00:03", ("n1", "n2", "n3"))})
+    node.facts({FOUR: Address("eth0", "02:00:00:00:00:03", ("n1", "n2", "n3"))}, ())
     node.event(Ready(holds=False), 0.0)
     node.record(FOUR, Record("1", "n1", former), 0.0)
     node.decide(0.0)
@@ -363,13 +498,13 @@ def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
 def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any_more() -> None:
     node, mac = Ownership("n2"), "02:00:00:00:00:01"
     facts = {FOUR: Address("eth0", "02:00:00:00:00:02", ("n1", "n2"))}
-    node.facts(facts)
+    node.facts(facts, ())
     node.event(Ready(holds=False), 0.0)
     node.record(FOUR, Record("1", "n1", mac), 0.0)
     node.api(away=True, now=0.0)
     node.event(Silent(FOUR, "eth0", mac), 1.0)
     assert node.decide(9.0).state.answer
-    node.facts({})
+    node.facts({}, ())
     assert not node.decide(10.0).state.answer
-    node.facts(facts)
+    node.facts(facts, ())
     assert not node.decide(11.0).state.answer

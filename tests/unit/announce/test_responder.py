@@ -7,6 +7,7 @@ from kube_nftlb.announce.wire.messages import (
     Event,
     Heard,
     LinkChanged,
+    Outdated,
     Peer,
     Place,
     Probed,
@@ -270,3 +271,40 @@ def test_an_agent_that_connects_is_told_what_stands() -> None:
     ]
     assert responder.standing(0.2) == expected
     assert Responder().standing(0.0) == [Ready(holds=False)]
+
+
+@pytest.mark.parametrize("place", [FOUR, SIX], ids=["ipv4", "ipv6"])
+def test_a_holder_tells_those_who_watch_it_that_it_is_outdated_and_no_client(place: Place) -> None:
+    holder, watcher = serving(State(5.0, (place,), outdated=True)), Responder()
+    watcher.order(State(5.0, watch=(Peer(place.ip, LINK, MAC.hex(":")),)), 0.0)
+    watcher.link(LINK, LinkAddresses(OTHER, SOURCE), 0.0)
+    watcher.events.clear()
+
+    def asks(now: float) -> list[Event]:
+        for data in [data for _, data in until(watcher, now, now)]:
+            answer = frame(holder, data, now)
+            assert answer is not None
+            frame(watcher, answer, now)
+        events, watcher.events = watcher.events, []
+        return events
+
+    assert asks(0.0) == [Outdated(LINK, MAC.hex(":"), outdated=True)]
+    assert asks(0.5) == [], "it is told once"
+    assert Outdated(LINK, MAC.hex(":"), outdated=True) in watcher.standing(0.5), "and to an agent that has restarted"
+    holder.order(State(5.0, (place,)), 0.6)
+    assert asks(1.0) == [Outdated(LINK, MAC.hex(":"), outdated=False)]
+    holder.order(State(5.0, (place,), outdated=True), 1.1)
+    assert frame(holder, ASK4, 1.2) == (arp.answer(MAC, VIP4, ASKED4) if place is FOUR else None)
+
+
+def test_what_hosts_say_of_addresses_that_do_not_matter_here_is_no_event_and_no_reason_to_stop() -> None:
+    responder = serving(State(5.0, (FOUR,), watch=(Peer("192.0.2.11", LINK, OTHER_TEXT),)))
+    frame(responder, arp.announcement(OTHER, bytes((192, 0, 2, 12)), reply=True), 0.1)
+    assert responder.events == []
+    assert responder.holds
+
+
+@pytest.mark.parametrize("ip", ["192.0.2", "192.0.2.010", "x", "", "2001:db8::g"])
+def test_an_order_with_what_is_no_address_is_refused(ip: str) -> None:
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        Responder().order(State(5.0, (Place(ip, LINK),)), 0.0)

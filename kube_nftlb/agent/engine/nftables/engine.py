@@ -5,7 +5,7 @@ See docs/dataplane.md.
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -21,13 +21,13 @@ from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.support import unsupported
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import source_ranges
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 
@@ -46,8 +46,6 @@ class Restrictions(Protocol):
 class NftablesEngine:
     """See ``TableEngine``."""
 
-    name: ClassVar[str] = "nftables"
-
     def __init__(
         self,
         nft: Nftables,
@@ -64,7 +62,7 @@ class NftablesEngine:
         self._table = KernelTable(nft, netfilter, reader)
         self._connections = connections
         self._state_file = StateFile(state_file)
-        self.programmed = ProgrammedFarms()
+        self.sent = SentFarms()
         """See ``Engine``."""
         self._refused: dict[str, str] = {}
         """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
@@ -101,7 +99,7 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
-            await self._connections.rules_back(self.programmed)
+            await self._connections.rules_back(self.sent)
             await self._table.load()
             for placement in self._table.placements.values():
                 self._note(placement)
@@ -111,7 +109,26 @@ class NftablesEngine:
 
     async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
-        refused, changed = await self._apply(changes)
+        placed: dict[str, Placement | None] = {}
+        refused: dict[str, str] = {}
+        for name, farm in changes.items():
+            number = self._number(farm) if farm is not None else 0
+            if number is None:
+                refused[name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
+                continue
+            try:
+                before = self._table.placements.get(name)
+                placed[name] = place(farm, before, number) if farm is not None else None
+            except Exception as error:
+                # One unexpected farm must not end the service of all others.
+                _log.exception("cannot place a farm", farm=name)
+                refused[name] = f"unexpected error: {error!r}"
+        earlier = {name: self._table.placements.get(name) for name in placed}
+        refused |= await self._put(placed)
+        for name in changes:
+            self._refused.pop(name, None)
+        self._refused |= refused
+        changed = {name for name in placed if earlier[name] != self._table.placements.get(name)}
         return Applied(refused, changed=changed)
 
     async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
@@ -119,40 +136,16 @@ class NftablesEngine:
         self._has_begun = True
         if self._table.is_complete and not self._table.is_held:
             return ()
-        _, changed = await self._apply(changes())
+        applied = await self.apply(changes())
         for name, why in (await self._table.release()).items():
-            self.programmed.remove(name)
+            self.sent.remove(name)
             self._refused[name] = why
-        await self._connections.rules_back(self.programmed)
-        return changed
+        await self._connections.rules_back(self.sent)
+        return applied.changed
 
     async def is_missing(self) -> bool:
         """See ``TableEngine``."""
         return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
-
-    async def _apply(self, changes: FarmChanges) -> tuple[dict[str, str], set[str]]:
-        placed: dict[str, Placement | None] = {}
-        refused: dict[str, str] = {}
-        for name, farm in changes.items():
-            if farm is not None and self._number(farm) is None:
-                refused[name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
-                continue
-            try:
-                placed[name] = self._place(farm) if farm is not None else None
-            except Exception as error:
-                # One unexpected farm must not end the service of all others.
-                _log.exception("cannot place a farm", farm=name)
-                refused[name] = f"unexpected error: {error!r}"
-        before = {name: self._table.placements.get(name) for name in placed}
-        refused |= await self._put(placed)
-        for name in changes:
-            self._refused.pop(name, None)
-        self._refused |= refused
-        changed = {name for name in placed if before[name] != self._table.placements.get(name)}
-        return refused, changed
-
-    def _place(self, farm: NodeFarm) -> Placement:
-        return place(farm, self._table.placements.get(farm.name), self._number(farm) or 0)
 
     def _number(self, farm: NodeFarm) -> int | None:
         """Return the number of a farm, 0 if it needs none; None if there is none left."""
@@ -162,7 +155,7 @@ class NftablesEngine:
         refused = await self._table.put(placed)
         for name, placement in placed.items():
             if name not in refused:
-                self.programmed.remove(name)
+                self.sent.remove(name)
                 if placement is not None:
                     self._note(placement)
                 if placement is None or placement.sticky is None:
@@ -180,7 +173,7 @@ class NftablesEngine:
         scheduled = 0 if refuses else max(1, len(reachable))
         if placement.sticky is not None:
             self._numbers.set(placement.name, placement.sticky.farm)
-        self.programmed.put(placement.name, Programmed("nftables", listeners, len(reachable), scheduled))
+        self.sent.put(placement.name, SentFarm("nftables", listeners, len(reachable), scheduled))
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
@@ -201,7 +194,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._table.repair()
-        await self._connections.rules_back(self.programmed)
+        await self._connections.rules_back(self.sent)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""
@@ -215,6 +208,7 @@ class NftablesEngine:
             await self._table.sweep()
             self._swept = self._table.revision
         if not busy:
+            self._table.prepare()
             await self._affinity_use.check(self._table.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)

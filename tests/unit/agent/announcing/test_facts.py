@@ -49,7 +49,7 @@ def facts(*, in_kernel: InKernel | None = SERVED, wants: Any = None, **known: An
 
 
 def reason(found: Facts) -> Reason | None:
-    blocker = found.addresses({})[VIP].may_announce
+    blocker = found.addresses({})[VIP].why_not_announce
     return blocker.reason if blocker is not None else None
 
 
@@ -57,8 +57,8 @@ def test_an_address_that_is_served_may_be_announced_by_any_node() -> None:
     (address,) = facts().addresses({}).values()
     assert (address.link, address.mac) == ("eth0", ETH.mac)
     assert set(address.candidates) == set(NODES)
-    assert address.may_announce is None
-    assert address.may_keep is None
+    assert address.why_not_announce is None
+    assert address.why_not_keep is None
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,28 @@ def test_with_traffic_policy_local_nodes_with_endpoints_are_candidates(
     assert set(facts(wants=local_farm(*endpoints)).addresses({})[VIP].candidates) == expected
 
 
+@pytest.mark.parametrize(
+    ("in_kernel", "expected"), [(SERVED, None), (None, Reason.NOT_PROGRAMMED)], ids=["the other is", "no other is"]
+)
+def test_a_farm_that_is_not_going_to_be_served_keeps_nobody_from_the_others_of_its_address(
+    in_kernel: InKernel | None, expected: Reason | None
+) -> None:
+    found = facts(in_kernel=in_kernel)
+    address = {"type": "LoadBalancer", "ip": VIP, "ports": "443"}
+    other = farm("other--https", owner="other", addresses=[address])
+    found.load_balancers.planned(FarmKey("default", "other--https"), other, served=False)
+    assert reason(found) == expected
+    found.load_balancers.planned(FarmKey("default", "other--https"), other)
+    assert reason(found) is Reason.NOT_PROGRAMMED
+
+
+def test_an_address_whose_only_farm_is_not_going_to_be_served_is_not_announced() -> None:
+    found = facts(in_kernel=None)
+    only = farm(owner="web", addresses=[{"type": "LoadBalancer", "ip": VIP, "ports": "80"}])
+    found.load_balancers.planned(WEB, only, served=False)
+    assert reason(found) is Reason.NOT_PROGRAMMED
+
+
 def test_an_address_of_a_node_is_never_announced_nor_one_of_no_pool() -> None:
     assert facts(node_ips={VIP}).addresses({}) == {}
     assert facts(pools=Pools([pool(ranges=("198.51.100.0/24",))])).addresses({}) == {}
@@ -135,7 +157,7 @@ def test_a_node_goes_on_announcing_what_it_holds_when_the_pool_is_gone() -> None
     assert found.addresses({}) == {}
     (address,) = found.addresses({VIP: "node-2"}).values()
     assert set(address.candidates) == set(NODES)
-    assert address.may_keep is None
+    assert address.why_not_keep is None
 
 
 def test_of_pools_that_overlap_the_oldest_says_who_announces() -> None:

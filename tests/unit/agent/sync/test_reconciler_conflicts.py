@@ -28,6 +28,23 @@ async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node)
     assert list(node.engine.farms) == ["young--http"]
 
 
+async def test_a_farm_that_loses_its_addresses_is_not_among_the_failed_any_more(node: Node) -> None:
+    node.engine.refused["young--http"] = "out of memory"
+    await node.program([farm("young--http", created="2026-02-01T00:00:00Z")], 20)
+    assert node.reason("young--http") == "Refused"
+    await node.change(farm("old--http", version=21))
+    assert node.reason("young--http") is None
+
+
+async def test_a_farm_that_is_valid_again_has_no_problem_any_more(node: Node) -> None:
+    await node.program([farm()], 20)
+    node.put_unreadable(WEB, 21)
+    await node.settle(21)
+    assert node.reason() == "Invalid"
+    await node.change(farm(generation=3, version=22))
+    assert node.reason() is None
+
+
 async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     await node.program([farm()], 20)
     calls: list[list[str]] = []
@@ -74,7 +91,7 @@ async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: No
 
 
 async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Node) -> None:
-    node.inputs.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
     squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
     await node.program([squatter, port], 20)
@@ -96,7 +113,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node
     named = [{"type": "ExternalIP", "ip": there, "ports": "30080"}, {"type": "ExternalIP", "ip": there, "ports": "80"}]
     await node.program([farm("squatter", addresses=named), port], 20)
     assert {each.port for each in node.engine.farms["squatter"].listeners} == {80, 30080}, "it may be anybody's address"
-    node.inputs.set_node_ips([there])
+    node.state.set_node_ips([there])
     await until(lambda: {each.port for each in node.engine.farms["squatter"].listeners} == {80})
     assert node.reason("squatter") is None, "the operator reports it"
 

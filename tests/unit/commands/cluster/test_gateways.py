@@ -4,7 +4,7 @@ from typing import Any
 
 from kube_nftlb import names
 from kube_nftlb.commands.cluster import gateways
-from kube_nftlb.commands.cluster.findings import Finding
+from kube_nftlb.commands.cluster.finding import Finding
 from tests.builders import raw_farm, raw_route_farm
 
 Json = dict[str, Any]

@@ -30,12 +30,12 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import Options
 from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
 from kube_nftlb.operator.model.pods import slim
-from kube_nftlb.operator.sync.addresses import AddressAssigner
+from kube_nftlb.operator.sync.address_assigner import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.gateways import Gateways
@@ -80,19 +80,19 @@ class Operator:
     def __init__(self, time: VirtualTime, kube: Kube, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008
         self.book = Book()
         self.cache = Cache(addresses=self.book, limits=limits)
-        self.writer = CacheWriter(self.cache)
-        assert self.writer.pools is not None
+        self.ingest = Ingest(self.cache)
+        assert self.ingest.pools is not None
         events = Events(kube, Source("operator"))
-        self.reconciler = Reconciler(self.writer, FarmWriter(kube, self.writer), events, time.now)
+        self.reconciler = Reconciler(self.ingest, FarmWriter(kube, self.ingest), events, time.now)
         self.store = GatewayStore(self.cache.services, self.book.namespaces, Options())
         statuses = GatewayStatuses(kube, self.store, events, StatusBudget(500), time.now, lambda: NOW)
         self.gateways = Gateways(self.store, self.cache, self.book, self.reconciler.routes, statuses, self.changed)
         self.reconciler.statuses.observers.append(self.gateways)
         self.informer = GatewayInformer(kube, self.store, self.gateways.wake, statuses.seen)
-        self.pools = AddressInformer(kube, self.writer.pools, self.book, self.changed, self.gateways.namespace_changed)
+        self.pools = AddressInformer(kube, self.ingest.pools, self.book, self.changed, self.gateways.namespace_changed)
         self.assigner = AddressAssigner(
             kube,
-            self.writer,
+            self.ingest,
             self.book,
             events,
             time.now,
@@ -120,7 +120,7 @@ class Operator:
     def put(self, kube: FakeKube, resource: Resource, raw: Json) -> None:
         """Put in an object that is not of Gateway API, at a new version."""
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(kube.version + 1)}}
-        self.changed(self.writer.put(resource, kube.put(resource, raw)))
+        self.changed(self.ingest.put(resource, kube.put(resource, raw)))
 
 
 @contextlib.asynccontextmanager
@@ -287,7 +287,7 @@ async def test_a_gateway_gets_the_addresses_that_it_names_unless_another_has_the
         assert told["message"] == "spec.addresses: another Service has 192.0.2.3"
         kube.remove(SERVICES, "service", "default")
         raw = {"metadata": {"namespace": "default", "name": "service", "resourceVersion": str(kube.version)}}
-        operator.changed(operator.writer.remove(SERVICES, raw))
+        operator.changed(operator.ingest.remove(SERVICES, raw))
         await asyncio.sleep(1)
         assert addresses(kube) == ["192.0.2.2", "192.0.2.3"]
 
@@ -362,7 +362,7 @@ async def test_edits_of_a_farm_are_undone(kube: GatewayKube, time: VirtualTime) 
         assert restored["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY_OPERATOR
         kube.remove(FARMS, key[2], "default")
         raw = {"metadata": {"namespace": "default", "name": key[2], "resourceVersion": str(kube.version)}}
-        operator.changed(operator.writer.remove(FARMS, raw))
+        operator.changed(operator.ingest.remove(FARMS, raw))
         await asyncio.sleep(0.5)
         assert "web--edge--tcp" in farms(kube)
 
@@ -458,3 +458,17 @@ async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_a
         await asyncio.sleep(30)
         assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
         assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
+
+
+async def test_a_kind_that_is_missing_for_a_moment_is_not_gone(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        kinds, kube.kinds = kube.kinds, set()
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        kube.kinds = kinds
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        assert farms(kube), "an API server that starts may not know all kinds yet"
+        kube.kinds = set()
+        await asyncio.sleep(5 * DISCOVER_EVERY_S)
+        assert not farms(kube)
