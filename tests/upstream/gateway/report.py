@@ -20,7 +20,7 @@ _INTRODUCTION = """
 [Gateways](gateway.md) of TCP and UDP are tested with the conformance tests that the Gateway API publishes, in the
 profiles `GATEWAY-TCP` and `GATEWAY-UDP`. This page is generated from the records of the runs.
 
-<!-- not run: it takes most of an hour -->
+<!-- not run: it takes minutes, and some more to build the tests -->
 ```sh
 make conformance-gateway
 ```
