@@ -29,6 +29,7 @@ from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
+from kube_nftlb.announce.bgp.table import RouteTable
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -83,7 +84,13 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     announcing = None
     if settings.addresses:
         announcing = Announcing(
-            kube, settings.node_name, settings.namespace, settings.responder_socket, inputs, reporter.changed
+            kube,
+            settings.node_name,
+            settings.namespace,
+            settings.responder_socket,
+            inputs,
+            reporter.changed,
+            RouteTable(settings.bgp_table) if settings.bgp else None,
         )
         reporter.addresses = lambda: announcing.summary
     gauges = Gauges(inputs, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)

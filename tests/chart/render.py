@@ -79,7 +79,7 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "readinessGate": {"enabled": True, "admissionPolicy": True},
         "serviceStatus": {"enabled": True},
-        "addresses": {"enabled": True, "withoutClass": True},
+        "addresses": {"enabled": True, "withoutClass": True, "bgp": {"enabled": True, "table": 5000}},
         "userRoles": {"aggregateFarmEditor": True},
         "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},

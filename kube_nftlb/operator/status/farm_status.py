@@ -80,7 +80,7 @@ def decide(
 
 def _announced(farm: FarmRecord, nodes: list[NodeRecord]) -> Iterator[AddressStatus]:
     for ip in sorted(farm.balanced):
-        # Of two, which is for a moment, either may be told.
+        # By BGP there are many, else for a moment two: the first stands for all, so that few changes are written.
         if (name := next((node.name for node in nodes if ip in node.announced), None)) is not None:
             yield AddressStatus(ip=ip, announced_by=name)
 
