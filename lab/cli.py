@@ -69,11 +69,14 @@ def up(
     addresses: Annotated[
         bool, typer.Option("--addresses", help="Give Services addresses from pools, and announce them.")
     ] = False,
+    routers: Annotated[
+        int, typer.Option(min=0, help="Number of routers before the client, to which nodes announce addresses by BGP.")
+    ] = 0,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses else "off"}
-    settings = {"operator": switch, "agent": switch}
+    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or routers else "off"}
+    settings = {"operator": switch, "agent": {**switch, **({"KUBE_NFTLB_BGP": "on"} if routers else {})}}
     with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(
@@ -86,6 +89,7 @@ def up(
             operators=operators,
             runtime=runtime.value,
             kubernetes=kubernetes,
+            routers=routers,
         )
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
@@ -131,7 +135,8 @@ def bin_folder(context: typer.Context) -> None:
 def execute(
     context: typer.Context,
     where: Annotated[
-        str, typer.Argument(metavar="NODE|POD|client", help="A node, a pod as NAME or NAMESPACE/NAME, or client.")
+        str,
+        typer.Argument(metavar="NODE|POD|client", help="A node, a router, a pod (NAME or NAMESPACE/NAME), or client."),
     ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...")],
 ) -> None:

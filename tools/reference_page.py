@@ -32,6 +32,9 @@ _SECTIONS = (
     ("NftlbAddressPool: spec.announce.l2", "pool.spec.announce.l2"),
     ("NftlbAddressPool: spec.announce.bgp", "pool.spec.announce.bgp"),
     ("NftlbAddressPool: status", "pool.status"),
+    ("NftlbBGPPeer: spec", "peer.spec"),
+    ("NftlbBGPPeer: spec.bfd", "peer.spec.bfd"),
+    ("NftlbNode: status.bgp", "node.status.bgp"),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kube_nftlb import metrics
 from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.announcing.announcing import Announcing
+from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -30,6 +31,7 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
 from kube_nftlb.announce.bgp.table import RouteTable
+from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -91,8 +93,10 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
             inputs,
             reporter.changed,
             RouteTable(settings.bgp_table) if settings.bgp else None,
+            _bird(settings, kube, reporter.changed),
         )
         reporter.addresses = lambda: announcing.summary
+        reporter.bgp = lambda: announcing.bgp
     gauges = Gauges(inputs, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
     page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
@@ -139,6 +143,12 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         duties["daemon-set"] = daemon_set.run
     groups = stop_first, stop_after_handover, on_proxy_ports, duties
     return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups, announcing)
+
+
+def _bird(settings: AgentSettings, kube: Kube, on_change: Callable[[], None]) -> Bird | None:
+    if not settings.bgp or settings.bird_dir is None:
+        return None
+    return Bird(kube, settings.node_name, settings.bgp_table, BirdControl(settings.bird_dir), on_change)
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -27,6 +27,7 @@ _PATHS = {
     "farm": (_NFTLB, "nftlbfarms"),
     "farmpolicy": (_NFTLB, "nftlbpolicies"),
     "nftlbaddresspool": (_NFTLB, "nftlbaddresspools"),
+    "nftlbbgppeer": (_NFTLB, "nftlbbgppeers"),
     "nftlbfarm": (_NFTLB, "nftlbfarms"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "namespace": ("api/v1", "namespaces"),

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
+from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
@@ -27,7 +28,7 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.node import NodeAddresses
+from kube_nftlb.api.node import NodeAddresses, NodeBGP
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
@@ -43,6 +44,7 @@ _LINKS_EVERY_S: Final = 5.0
 _LOOK_S: Final = 0.05
 _BEGIN_WITHIN_S: Final = 10.0
 """After this time without having programmed all addresses, those that are programmed are announced."""
+_ERROR_MAX: Final = 512
 _NO_BGP: Final = Act(why_not=Blocker(Reason.BGP_OFF, "the pool announces it by BGP, which the chart switches off"))
 
 _log = structlog.get_logger()
@@ -60,11 +62,12 @@ class Announcing:
         inputs: Inputs,
         on_change: Callable[[], None],
         routes: Table | None = None,
+        bird: Bird | None = None,
     ) -> None:
         """Do nothing yet.
 
         The Leases are in this namespace; ``responder`` is the socket of the process that answers. ``routes`` is the
-        table for a routing daemon; None if BGP is off.
+        table for a routing daemon, None if BGP is off; ``bird`` is the daemon, None if it is another.
         """
         self._kube = kube
         self._inputs = inputs
@@ -72,6 +75,7 @@ class Announcing:
         self._facts = Facts(me, inputs.load_balancers, self._newest)
         self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
         self._routing = Routing(me, routes, on_change=self._decided) if routes is not None else None
+        self._bird = bird
         self._without_bgp: Mapping[str, Act] = {}
         self._pools: dict[str, AddressPool] | None = None
         self._changed = asyncio.Event()
@@ -89,12 +93,22 @@ class Announcing:
         return counts(self._acts)
 
     @property
+    def bgp(self) -> NodeBGP:
+        """Return what the node's status tells of BGP."""
+        prefixes, error = (self._routing.prefixes, self._routing.error) if self._routing is not None else (0, "")
+        if self._bird is not None:
+            return self._bird.status(prefixes, error)
+        return NodeBGP(prefixes=prefixes, last_error=error[:_ERROR_MAX])
+
+    @property
     def _acts(self) -> Mapping[str, Act]:
         return merged(self._announcer.acts, self._without_bgp if self._routing is None else self._routing.acts)
 
     def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
         """Take all Nodes, and their addresses."""
         self._facts.nodes, self._facts.node_ips = nodes, ips
+        if self._bird is not None:
+            self._bird.set_node(nodes.get(self._facts.me))
         self._changed.set()
 
     async def run(self) -> None:
@@ -104,6 +118,8 @@ class Announcing:
             tasks.create_task(self._watch_links(), name="links")
             tasks.create_task(self._inform(), name="addresses")
             tasks.create_task(self._announcer.run(), name="announcer")
+            if self._bird is not None:
+                tasks.create_task(self._bird.run(), name="bird")
             tasks.create_task(self._routing.run() if self._routing is not None else _without_routes(), name="routes")
 
     async def hand_over(self) -> None:
@@ -116,6 +132,11 @@ class Announcing:
         self._ended = True
         routes = [self._routing.give_up()] if self._routing is not None else []
         await asyncio.gather(self._announcer.give_up(_GIVE_UP_S), *routes)
+
+    def end(self) -> None:
+        """Let BIRD end, once nothing is to be deleted any more."""
+        if self._bird is not None:
+            self._bird.end()
 
     def _newest(self, key: FarmKey) -> Version | None:
         farm = self._inputs.index.get(key)
@@ -194,6 +215,8 @@ class Announcing:
     def _set_pools(self, pools: dict[str, AddressPool]) -> None:
         self._pools = pools
         self._facts.pools = Pools(pools.values())
+        if self._bird is not None:
+            self._bird.set_pools(pools.values())
         self._changed.set()
 
 

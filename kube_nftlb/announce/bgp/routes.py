@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 
+PROTOCOL: Final = 110
+"""The kernel's number of our routes, so that they are told from those of others: iproute2 has no name for it."""
 GOING_S: Final = 2.0
 """How long routers are told to prefer other nodes before a route is deleted."""
 _LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")

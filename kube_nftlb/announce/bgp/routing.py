@@ -32,7 +32,7 @@ class Table(Protocol):
 
 
 class Routing:
-    """The routes of the node ``me``. ``on_change`` is called when ``acts`` or ``error`` may have changed."""
+    """The routes of the node ``me``. ``on_change`` is called when what it tells may have changed."""
 
     def __init__(
         self,
@@ -43,6 +43,8 @@ class Routing:
     ) -> None:
         self.error = ""
         """Why the table cannot be read or written; empty if it can."""
+        self.prefixes = 0
+        """The number of routes that the table has."""
         self._routes = Routes(me)
         self._table = table
         self._clock = clock
@@ -115,6 +117,7 @@ class Routing:
                 if self.error:
                     await asyncio.sleep(_RETRY_S)
                     continue
+            self.prefixes = len(wanted)
             self._applied.set()
             self._on_change()
             until = read_at + _READ_EVERY_S if again is None else min(again, read_at + _READ_EVERY_S)

@@ -8,10 +8,8 @@ from typing import Final
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from kube_nftlb.announce.bgp.routes import Changes, Route
+from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Route
 
-PROTOCOL: Final = 110
-"""Of our routes, so that they are told from those of others: a number that iproute2 (rt_protos) has no name for."""
 _UNREACHABLE: Final = 7
 """RTN_UNREACHABLE (linux/rtnetlink.h): the only kind of route that needs no interface, and that daemons take over."""
 _LENGTHS: Final = {AF_INET: 32, AF_INET6: 128}
