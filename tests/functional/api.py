@@ -48,6 +48,7 @@ _CLUSTER_SCOPED = {
     "crd",
     "namespace",
     "nftlbaddresspool",
+    "nftlbbgppeer",
     "nftlbnode",
     "node",
     "servicecidr",
