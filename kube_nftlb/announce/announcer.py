@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.announce.leases import Leases
-from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.ownership.address import Act, Write
 from kube_nftlb.announce.ownership.node import Address, Outcome, Ownership, Writing
 from kube_nftlb.announce.ownership.records import Record
 from kube_nftlb.announce.wire.client import ResponderClient
@@ -43,6 +43,7 @@ class Announcer:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_change`` is called when ``held`` or ``acts`` may have changed."""
+        self._me = me
         self._ownership = Ownership(me)
         self._leases = leases
         self._clock = clock
@@ -68,9 +69,9 @@ class Announcer:
         """Return what this node does about each address, and why it does not announce it."""
         return self._ownership.acts
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses, anew whenever it changes."""
-        self._ownership.facts(addresses)
+    def facts(self, addresses: Mapping[str, Address], working: Collection[str] = ()) -> None:
+        """Take what is known of all addresses, and the nodes that are ready, anew whenever it changes."""
+        self._ownership.facts(addresses, working)
         self._given.set()
         self._changed.set()
 
@@ -164,6 +165,8 @@ class Announcer:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 self._seen(writing.ip, await self._leases.write(writing))
+            if writing.write is Write.CLAIM and writing.before.holder != self._me:
+                metrics.ADDRESSES_TAKEN.labels("node" if writing.before.holder else "nobody").inc()
         except (errors.ConflictError, errors.NotFoundError):
             # Another node was faster.
             self._ownership.failed(writing.ip)

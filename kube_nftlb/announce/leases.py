@@ -82,15 +82,13 @@ class KubeLeases:
     async def write(self, writing: Writing) -> Record:
         """As in ``Leases``."""
         ip, before, name = writing.ip, writing.before, records.name(writing.ip)
-        if writing.write is Write.DELETE:
+        if writing.write is Write.GIVE_UP:
             await self._kube.delete(LEASES, name, self._namespace, version=before.version)
             return NOBODY
         if writing.write is Write.CLAIM:
             body = records.claimed(ip, before, self._me, writing.mac, datetime.now(UTC))
-        elif writing.write is Write.LEAVE:
-            body = records.leaving(ip, before)
         else:
-            body = records.given_up(ip, before)
+            body = records.leaving(ip, before)
         if before.version:
             return records.parse(await self._kube.patch(LEASES, name, body, self._namespace))[1]
         return records.parse(await self._kube.create(LEASES, body, self._namespace))[1]

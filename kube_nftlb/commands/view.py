@@ -41,7 +41,7 @@ class ClusterView:
 
     ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
     ``leases`` are those of operator and agents; None if the user may not see them. ``services`` are those that lack an
-    address of a pool.
+    address of a pool, ``holders`` the Leases of addresses.
     """
 
     farms: Sequence[JsonObject] = ()
@@ -51,6 +51,8 @@ class ClusterView:
     policies: Sequence[JsonObject] = ()
     rivals: Sequence[JsonObject] = ()
     services: Sequence[JsonObject] = ()
+    pools: Sequence[JsonObject] = ()
+    holders: Sequence[JsonObject] = ()
     leases: Sequence[JsonObject] | None = None
     pods: Sequence[JsonObject] | None = None
     daemon_sets: Sequence[JsonObject] | None = None
@@ -189,9 +191,12 @@ class ClusterView:
 
 def lacking_address(raw: JsonObject) -> JsonObject | None:
     """Return a Service if it lacks an address of a pool, else None."""
-    conditions = (raw.get("status") or {}).get("conditions") or ()
-    lacks = any((each["type"], each["status"]) == (names.ADDRESS_CONDITION, "False") for each in conditions)
-    return raw if lacks else None
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    assigned = [each for each in status.get("conditions") or () if each["type"] == names.ADDRESS_CONDITION]
+    if assigned:
+        return raw if assigned[0]["status"] == "False" else None
+    ours = spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") == names.LOAD_BALANCER_CLASS
+    return raw if ours and not (status.get("loadBalancer") or {}).get("ingress") else None
 
 
 def key_of(raw: JsonObject) -> FarmKey:

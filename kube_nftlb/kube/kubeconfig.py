@@ -124,7 +124,7 @@ def _check_certificates(configuration: Configuration) -> None:
     """Read the files that the connection needs. Raises OSError or ValueError, which say what is wrong."""
     if not configuration.host.startswith(("https://", "http://")):
         raise ValueError(f"the server {configuration.host!r} does not begin with https://")
-    tls = ssl.create_default_context()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if configuration.ssl_ca_cert:
         tls.load_verify_locations(configuration.ssl_ca_cert)
     if configuration.cert_file:

@@ -122,8 +122,15 @@ NODE_ADDRESSES = gauge(
     "kube_nftlb_node_addresses",
     "Addresses of NftlbAddressPools, as this node sees them; none if addresses.enabled of the chart is off.",
     "agent",
-    state="announced (this node answers for them), blocked (it would not even if no other node did: see "
+    state="announced (this node answers for them), in_use (another host has them), no_link (none of its interfaces has "
+    "their subnet), blocked (it would not announce them for another reason, even if no other node did: see "
     "status.addresses of its NftlbNode), standby (all others)",
+)
+ADDRESSES_TAKEN = counter(
+    "kube_nftlb_addresses_taken_total",
+    "Times that this node began to hold an address.",
+    "agent",
+    before=("nobody", "node"),
 )
 
 

@@ -36,6 +36,9 @@ def echo(port: int, stop: threading.Event) -> dict[str, int]:
                 elif isinstance(key.fileobj, socket.socket) and not _answer(key.fileobj):
                     selector.unregister(key.fileobj)
                     key.fileobj.close()
+        for key in selector.get_map().values():
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
     return counts
 
 

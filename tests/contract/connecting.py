@@ -1,31 +1,33 @@
-"""A client that connects all the time, as a program of its own: ``python connecting.py ADDRESS PORT``.
+"""A client that connects all the time, as a program of its own: ``python connecting.py ADDRESS PORT PATIENCE_S``.
 
-Each attempt lasts 20 ms at most, so that none waits for TCP to repeat a packet. Who is connected waits for the answer:
-the server's backlog would overflow, and the kernel drop packets, where the client got more processor time than it. The
-program ends with its standard input, and prints what came of all attempts, and the longest time in seconds without one
-that was served.
+Each attempt lasts so long at most; less than a second, so that none waits for TCP to repeat a packet. Who is connected
+waits for the answer: the server's backlog would overflow, and the kernel drop packets, where the client got more
+processor time than it. And it resets what it closes: a server that remembers the client's port of a connection that
+ended (TIME_WAIT) lets a new one from the same port wait. The program ends with its standard input, and prints what came
+of all attempts, and the longest time in seconds without one that was served.
 """
 
 import json
 import select
 import socket
+import struct
 import sys
 import time
 from collections import Counter
 
-PATIENCE_S = 0.02
 _ANSWER_S = 10
 
 
 def main() -> None:
     """Connect until told to stop."""
-    address, port = sys.argv[1], int(sys.argv[2])
+    address, port, patience_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     counts: Counter[str] = Counter()
     longest_s, served_at = 0.0, time.monotonic()
     print("begun", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
         with socket.socket() as opened:
-            opened.settimeout(PATIENCE_S)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            opened.settimeout(patience_s)
             try:
                 opened.connect((address, port))
             except TimeoutError:

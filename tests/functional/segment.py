@@ -7,6 +7,7 @@ from typing import Any
 
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.announce.ownership.records import Record
+from lab.addresses import API_PORT
 from lab.places import CLIENT, SWITCH
 from lab.rights import NAMESPACE
 from tests.builders.manifests import service
@@ -104,10 +105,22 @@ def split(cluster: Cluster, node: str) -> Iterator[None]:
         _run(cluster, "nft", "delete table bridge split")
 
 
+@contextlib.contextmanager
+def cut_off(cluster: Cluster, node: str) -> Iterator[None]:
+    """Drop what a node's agent sends to the API server for the block. Its Node stays ready."""
+    chain = f"chain output {{ type filter hook output priority -300; tcp dport {API_PORT} drop; }}"
+    rules = f"table inet cut-off {{ {chain}; }}"
+    _run(cluster, "nft", rules, where=node)
+    try:
+        yield
+    finally:
+        _run(cluster, "nft", "delete table inet cut-off", where=node)
+
+
 def _link(cluster: Cluster, node: str, state: str) -> None:
     _run(cluster, "ip", "link", "set", node, state)
 
 
-def _run(cluster: Cluster, *command: str) -> None:
-    done = cluster.lab.exec(SWITCH, *command)
+def _run(cluster: Cluster, *command: str, where: str = SWITCH) -> None:
+    done = cluster.lab.exec(where, *command)
     assert done.returncode == 0, done.stderr

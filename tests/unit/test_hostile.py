@@ -174,8 +174,9 @@ def test_a_spec_that_is_none_is_refused(spec: Any) -> None:
     assert isinstance(parse(raw_farm(spec)), Problem)
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("path", FARM_PATHS, ids=".".join)
-def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str]) -> None:
+def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str], times: int) -> None:
     """Otherwise the tests above could pass because everything is refused."""
     accepted = 0
     values = allowed(schema_of(path))
@@ -185,7 +186,7 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
             st.one_of(st.sampled_from(own), allowed(SCHEMA["properties"][path[0]]["items"])), min_size=1, max_size=2
         )
 
-    @always_the_same(120 if len(path) == 1 else 15)
+    @always_the_same(times * (60 if len(path) == 1 else 8))
     @given(values)
     def check(value: Any) -> None:
         nonlocal accepted

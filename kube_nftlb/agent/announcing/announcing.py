@@ -156,7 +156,7 @@ class Announcing:
         while not self._ended:
             self._changed.clear()
             began = time.monotonic()
-            self._announcer.facts(self._facts.addresses(self._announcer.held))
+            self._announcer.facts(self._facts.addresses(self._announcer.held), self._facts.working())
             self._inform_routing()
             await asyncio.sleep(max(_GATHER_S, _REST * (time.monotonic() - began)))
             await self._changed.wait()

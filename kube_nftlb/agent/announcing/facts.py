@@ -53,6 +53,10 @@ class Facts:
         ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
         return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
 
+    def working(self) -> frozenset[str]:
+        """Return the nodes that are ready, and do not leave."""
+        return frozenset(name for name, node in self.nodes.items() if not node.leaves)
+
     def routes(self, routed: Collection[str]) -> dict[str, RoutedAddress]:
         """Return what is known of each address that is announced by BGP; ``routed`` has those that this node does."""
         found, able = {}, dict[int, Demand]()

@@ -17,7 +17,7 @@ from kube_nftlb.api.node import (
 _MESSAGE_MAX: Final = 512
 
 
-AddressState = Literal["announced", "standby", "blocked"]
+AddressState = Literal["announced", "in_use", "no_link", "blocked", "standby"]
 
 
 def merged(held: Mapping[str, Act], routed: Mapping[str, Act]) -> Mapping[str, Act]:
@@ -33,7 +33,11 @@ def counts(acts: Mapping[str, Act]) -> Counter[str]:
 def _state(act: Act) -> AddressState:
     if act.answer:
         return "announced"
-    return "blocked" if any(_why_not(act)) else "standby"
+    if act.used_by:
+        return "in_use"
+    if act.why_not is None:
+        return "standby"
+    return "no_link" if act.why_not.reason is Reason.NO_LINK else "blocked"
 
 
 def summary(acts: Mapping[str, Act], *, pending: bool) -> NodeAddresses:

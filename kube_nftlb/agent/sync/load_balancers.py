@@ -52,6 +52,9 @@ class LoadBalancers:
         """All addresses."""
         return self._keys.keys()
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._wanted
+
     def of(self, ip: str) -> Collection[FarmKey]:
         """Return the farms that have an address."""
         return self._keys.get(ip)

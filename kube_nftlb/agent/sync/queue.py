@@ -68,9 +68,12 @@ class FarmQueue:
         self._batch = fitting_batch(len(self.in_progress), seconds, self._batch)
         self.in_progress = {}
 
-    def to_verify(self, limit: int) -> list[tuple[FarmKey, str | None]]:
-        """Return the oldest unverified farms, each with why it was refused; those that wait again are dropped."""
-        oldest = list(self.unverified.items())[:limit]
+    def to_verify(self, limit: int, first: Container[FarmKey] = ()) -> list[tuple[FarmKey, str | None]]:
+        """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
+
+        Those that wait again are dropped.
+        """
+        oldest = sorted(self.unverified.items(), key=lambda entry: entry[0] not in first)[:limit]
         for key, _ in oldest:
             if key in self.waiting:
                 del self.unverified[key]

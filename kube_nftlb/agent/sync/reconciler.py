@@ -132,8 +132,10 @@ class Reconciler:
         since_s = self._clock.now() - self._maintained_at
         if since_s > timing.maintain_every_s or self._repair.is_due(since_s):
             await self._maintain()
-        overdue = inputs.queue.overdue(timing.verify_within_s, self._clock.now())
-        if inputs.queue.unverified and (overdue or await self._quiet(timing.verify_after_s)):
+        # Clients wait for addresses that are announced once their farms are verified.
+        urgent = any(key in inputs.load_balancers for key in inputs.queue.unverified)
+        urgent |= inputs.queue.overdue(timing.verify_within_s, self._clock.now())
+        if inputs.queue.unverified and (urgent or await self._quiet(timing.verify_after_s)):
             await self._verify()
         if inputs.has_work and self._adopted:
             await self._work()

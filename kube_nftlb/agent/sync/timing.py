@@ -9,7 +9,10 @@ class Timing:
 
     verify_batch: int = 8
     verify_after_s: float = 0.05
-    """Applied farms are verified after this time without changes: the next change goes first."""
+    """Applied farms are verified after this time without changes: the next change goes first.
+
+    Those with addresses that nodes announce are verified at once.
+    """
     verify_within_s: float = 3
     """Applied farms are verified after this time at the latest."""
     poll_s: float = 0.25

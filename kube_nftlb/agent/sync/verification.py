@@ -42,9 +42,12 @@ class Verification:
         return self._inputs.latency
 
     async def verify_some(self) -> None:
-        """Verify the farms that were applied first. A farm that waits again is verified after its next change."""
+        """Verify the farms that were applied first, before others those whose addresses are announced once they are.
+
+        A farm that waits again is verified after its next change.
+        """
         queue = self._inputs.queue
-        for key, refused in queue.to_verify(self._timing.verify_batch):
+        for key, refused in queue.to_verify(self._timing.verify_batch, self._inputs.load_balancers):
             if key not in queue.waiting:
                 await self._verify(key, refused)
             queue.verified(key)

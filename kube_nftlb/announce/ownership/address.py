@@ -88,7 +88,7 @@ class Write(Enum):
     CLAIM = "claim"
     LEAVE = "leave"
     GIVE_UP = "give up"
-    DELETE = "delete"
+    """Delete it: nobody holds the address."""
 
 
 class Act(NamedTuple):
@@ -144,8 +144,7 @@ def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
 def _hold(view: View) -> Act:
     wire = view.wire
     if view.why_not_keep is not None:
-        gone = view.why_not_keep.reason is Reason.NO_FARM
-        return Act(write=Write.DELETE if gone else Write.GIVE_UP, why_not=view.why_not_keep)
+        return Act(write=Write.GIVE_UP, why_not=view.why_not_keep)
     if not wire.other:
         return _answer(view) if wire.free else Act(probe=True)
     if view.read_at <= wire.other_at:

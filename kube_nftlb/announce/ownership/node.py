@@ -4,7 +4,8 @@ Times are seconds of the monotonic clock.
 """
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ _FENCE_S: Final = 600.0
 """How long who had an address before is asked whether it has come back with it."""
 _OUTDATED_S: Final = 30.0
 """How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
+_ORPHAN_S: Final = 60.0
+"""How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
 _ASK_AGAIN_S: Final = 0.5
 """The shortest time between two requests to the API server for one address."""
 
@@ -69,6 +72,8 @@ class _Known:
     """What this node knows of an address."""
 
     record: Record = NOBODY
+    newest: int = 0
+    """The version of the record, or one that is higher than that of a record that was deleted."""
     read_at: float = 0.0
     wire: Wire = _NOTHING
     open_at: float | None = None
@@ -78,6 +83,8 @@ class _Known:
     superseded_s: float = _SUPERSEDED_FIRST_S
     superseded_until: float = 0.0
     """Until when not to take the address back without having heard anybody, and for how long that was."""
+    orphan_at: float | None = None
+    """Since when no farm has it, and its holder is gone; None if that is not so."""
     asked: Write | None = None
     """A write whose outcome is not known yet."""
     asked_at: float = -math.inf
@@ -95,6 +102,7 @@ class Ownership:
         """What was decided last, by address."""
         self._me = me
         self._addresses: Mapping[str, Address] = {}
+        self._working: Collection[str] = ()
         self._known: dict[str, _Known] = {}
         self._macs: set[str] = set()
         self._outdated: dict[str, float] = {}
@@ -121,17 +129,21 @@ class Ownership:
             act.answer and set(self._addresses.get(ip, _GONE).candidates) - {self._me} for ip, act in self.acts.items()
         )
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses."""
-        self._addresses = addresses
+    def facts(self, addresses: Mapping[str, Address], working: Collection[str]) -> None:
+        """Take what is known of all addresses, and the nodes that are ready."""
+        self._addresses, self._working = addresses, working
 
     def record(self, ip: str, record: Record, now: float) -> None:
         """Take the Lease of an address, as it was read, written or watched."""
         known = self._known.setdefault(ip, _Known())
         before, asked = known.record, known.asked
-        if record.version and int(record.version) < int(before.version or 0):
+        if record.version and int(record.version) < known.newest:
             # A watch may tell of a change after the answer to a later write.
             return
+        if record.version:
+            known.newest = int(record.version)
+        elif before.version:
+            known.newest += 1
         known.record, known.read_at, known.asked = record, now, None
         if record.mac:
             self._macs.add(record.mac)
@@ -197,8 +209,10 @@ class Ownership:
             address, known = self._addresses.get(ip, _GONE), self._known.setdefault(ip, _Known())
             if ip not in self._addresses and known.record.holder != self._me:
                 self._forget(ip)
-                continue
-            act = self.acts[ip] = decide(self._view(address, known, now))
+                act = self._collect(known, now)
+            else:
+                known.orphan_at = None
+                act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
             place = Place(ip, address.link)
             answer += [place] if act.answer else []
@@ -249,6 +263,15 @@ class Ownership:
             known.wire = Wire(free=True)
             known.fence = known.record.mac, now + _FENCE_S
         known.alone = alone
+
+    def _collect(self, known: _Known, now: float) -> Act:
+        """Take an address without farms whose holder is gone, to give it up in its place."""
+        if not known.record.version or known.record.holder in self._working or self._api_away_at is not None:
+            known.orphan_at = None
+            return Act()
+        known.orphan_at = known.orphan_at if known.orphan_at is not None else now
+        due = known.orphan_at + _ORPHAN_S * (1 + zlib.crc32(self._me.encode()) / 2**32)
+        return Act(again=due) if now < due else Act(write=Write.CLAIM)
 
     def _forget(self, ip: str) -> None:
         self.acts.pop(ip, None)

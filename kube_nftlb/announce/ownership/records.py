@@ -69,11 +69,6 @@ def leaving(ip: str, before: Record) -> Json:
     return _lease(ip, before, {LEAVING: "true"}, {})
 
 
-def given_up(ip: str, before: Record) -> Json:
-    """Return the change with which a holder that no longer answers says so."""
-    return _lease(ip, before, {MAC: "", LEAVING: None}, {"holderIdentity": "", "leaseTransitions": before.transitions})
-
-
 def _lease(ip: str, before: Record, annotations: dict[str, str | None], spec: Json) -> Json:
     metadata: Json = {"name": name(ip), "annotations": {IP: ip, **annotations}}
     if before.version:

@@ -3,6 +3,7 @@
 Times are seconds of the monotonic clock.
 """
 
+import itertools
 import math
 from ipaddress import ip_address
 from typing import Final
@@ -50,6 +51,8 @@ class Responder:
         self._state: State | None = None
         self._until = 0.0
         self._answers: dict[tuple[str, bytes], Place] = {}
+        self._concerned: frozenset[bytes] = frozenset()
+        """All addresses of the state."""
         self._yielded: dict[Place, str] = {}
         """With the link-layer address of who has them."""
         self._heard_at: dict[str, float] = {}
@@ -76,7 +79,7 @@ class Responder:
     def links(self) -> set[str]:
         """Return the names of the links that are needed."""
         state = self._state or State(0.0)
-        return {each.link for some in (state.answer, state.probe, state.watch, state.fence) for each in some}
+        return {each.link for each in itertools.chain(*_parts(state))}
 
     def groups(self, link: str) -> set[bytes]:
         """Return the multicast groups in which solicitations for the addresses of a link arrive."""
@@ -88,9 +91,9 @@ class Responder:
         if order.deadline <= now:
             return
         if isinstance(order, State):
-            _check(order)
+            concerned = _check(order)
             self._state = order
-            self._change(order, now)
+            self._change(order, now, concerned)
         if self._state is not None:
             self._until = min(order.deadline, now + HOLD_MAX_S)
 
@@ -159,8 +162,9 @@ class Responder:
         self._state, self._yielded = None, lapsed
         self.events.append(Ready(holds=False))
 
-    def _change(self, state: State, now: float) -> None:
+    def _change(self, state: State, now: float, concerned: frozenset[bytes] = frozenset()) -> None:
         self.changes += 1
+        self._concerned = concerned
         self._yielded = {place: self._yielded[place] for place in state.answer if place in self._yielded}
         before = self._answers
         self._answers = {(each.link, packed(each.ip)): each for each in state.answer if each not in self._yielded}
@@ -177,17 +181,19 @@ class Responder:
     def _outdated(self) -> bool:
         return self._state is not None and self._state.outdated
 
-    def _take_statement(self, link: str, told: Told, now: float) -> None:
+    def _take_statement(self, link: str, statement: Told, now: float) -> None:
         """Another host says that it has an address."""
-        ip, to_all = told.ip, told.to_all
-        peer = Peer(str(ip_address(ip)), link, mac_text(told.mac))
+        ip, to_all = statement.ip, statement.to_all
+        if ip not in self._concerned:
+            return
+        peer = Peer(str(ip_address(ip)), link, mac_text(statement.mac))
         place = Place(peer.ip, link)
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
         if self._watch.heard(peer, now) or (to_all and self._watch.has_other(peer)):
             self.events.append(Heard(*_of(peer)))
-        if not to_all and self._watch.says(peer, outdated=told.outdated):
-            self.events.append(Outdated(link, peer.mac, told.outdated))
+        if not to_all and self._watch.says(peer, outdated=statement.outdated):
+            self.events.append(Outdated(link, peer.mac, statement.outdated))
         if (link, ip) not in self._answers:
             return
         if not to_all and peer.ip in self._fence.of(link, peer.mac):
@@ -215,12 +221,15 @@ class Responder:
                 self._sending.announce(Place(ip, peer.link), now)
 
 
-def _check(state: State) -> None:
-    for place in (*state.answer, *state.probe):
-        packed(place.ip)
-    for peer in (*state.watch, *state.fence):
-        packed(peer.ip)
-        mac_bytes(peer.mac)
+def _check(state: State) -> frozenset[bytes]:
+    """Return all addresses of a state. Raises ValueError if one is none."""
+    for mac in {peer.mac for peer in (*state.watch, *state.fence)}:
+        mac_bytes(mac)
+    return frozenset(packed(each.ip) for each in itertools.chain(*_parts(state)))
+
+
+def _parts(state: State) -> tuple[tuple[Place | Peer, ...], ...]:
+    return state.answer, state.probe, state.watch, state.fence
 
 
 def _of(peer: Peer) -> tuple[str, str, str]:

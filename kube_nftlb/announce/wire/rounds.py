@@ -20,6 +20,8 @@ class _Round:
 
     def __init__(self, now: float) -> None:
         self.ips: list[str] = []
+        self.wanted: frozenset[str] = frozenset()
+        """The same."""
         self.next_at = now
         self.heard_at = now
         self.silent: set[str] = set()
@@ -30,9 +32,9 @@ class _Round:
         self._turn = 0
 
     def keep(self, ips: list[str]) -> None:
-        self.ips = ips
+        self.ips, self.wanted = ips, frozenset(ips)
         self.silent.intersection_update(ips)
-        self._missed = {ip: missed for ip, missed in self._missed.items() if ip in ips}
+        self._missed = {ip: missed for ip, missed in self._missed.items() if ip in self.wanted}
 
     def restart(self, now: float) -> None:
         self.next_at = now + ROUND_S
@@ -95,12 +97,12 @@ class Rounds:
     def heard(self, peer: Peer, now: float) -> bool:
         """Take an answer. Return whether the address was silent."""
         each = self._rounds.get((peer.link, peer.mac))
-        return each is not None and peer.ip in each.ips and each.answered(peer.ip, now)
+        return each is not None and peer.ip in each.wanted and each.answered(peer.ip, now)
 
     def says(self, peer: Peer, *, outdated: bool) -> bool:
         """Take whether a node that is asked says that it is outdated. Return whether that is new."""
         each = self._rounds.get((peer.link, peer.mac))
-        if each is None or peer.ip not in each.ips or each.outdated is outdated:
+        if each is None or peer.ip not in each.wanted or each.outdated is outdated:
             return False
         each.outdated = outdated
         return True
@@ -126,7 +128,8 @@ class Rounds:
     def has_other(self, peer: Peer) -> bool:
         """Return whether another node on the same link is asked for the address."""
         return any(
-            link == peer.link and mac != peer.mac and peer.ip in self.of(link, mac) for link, mac in self._rounds
+            link == peer.link and mac != peer.mac and peer.ip in each.wanted
+            for (link, mac), each in self._rounds.items()
         )
 
     def wake(self) -> float | None:

@@ -1,5 +1,6 @@
 """The frames that are sent without being asked: announcements, probes, questions. Pure; times are monotonic seconds."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ class LinkAddresses(NamedTuple):
     """Its link-local IPv6 address; empty if there is none."""
 
 
+# Each state has hundreds of addresses, nearly all of which the one before had, and clients wait while it is read.
+@lru_cache(maxsize=1 << 14)
 def packed(ip: str) -> bytes:
     """Return an address as it is in frames. Raises ValueError."""
     return ip_address(ip).packed
@@ -32,6 +35,7 @@ def mac_text(mac: bytes) -> str:
     return mac.hex(":")
 
 
+@lru_cache(maxsize=1 << 10)
 def mac_bytes(text: str) -> bytes:
     """Return a link-layer address of a host as it is in frames. Raises ValueError."""
     mac = bytes.fromhex(text.replace(":", ""))

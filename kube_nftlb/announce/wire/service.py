@@ -94,6 +94,7 @@ class Service:
         now = time.monotonic()
         if now < self._look_at and self._responder.changes == self._changes:
             return
+        changed = self._responder.changes != self._changes
         self._look_at, self._changes = now + _LOOK_S, self._responder.changes
         wanted = self._responder.links()
         for name in self._links.keys() - wanted:
@@ -101,10 +102,11 @@ class Service:
         self._broken = {name: error for name, error in self._broken.items() if name in wanted}
         for name in wanted:
             try:
-                if name not in self._links:
+                if is_new := name not in self._links:
                     self._links[name] = Link.open(name)
                 self._responder.link(name, self._links[name].addresses(), now)
-                self._links[name].join(self._responder.groups(name))
+                if is_new or changed:
+                    self._links[name].join(self._responder.groups(name))
                 self._broken.pop(name, None)
             except OSError as error:
                 self._lose(name, str(error))

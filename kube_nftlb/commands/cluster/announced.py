@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
@@ -40,16 +41,22 @@ class Announced:
         self._nodes: defaultdict[str, list[str]] = defaultdict(list)
         self._blocked: defaultdict[str, list[Blocked]] = defaultdict(list)
         self._is_complete = True
-        """False if a node announces more than it tells."""
+        self._tells_all = True
+        """False if a node does not announce more than it tells."""
+        self._reporting: list[str] = []
         for report in sorted(reports, key=lambda each: str(each["metadata"]["name"])):
-            self._take(report["metadata"]["name"], (report.get("status") or {}).get("addresses") or {})
+            # What a silent agent has told last is true no longer.
+            if (condition(report, "Ready") or {}).get("reason") != "AgentSilent":
+                self._take(report["metadata"]["name"], (report.get("status") or {}).get("addresses") or {})
 
     def _take(self, node: str, addresses: JsonObject) -> None:
+        self._reporting.append(node)
         announced = addresses.get("announced") or ()
         self._is_complete &= len(announced) >= (addresses.get("number") or 0)
         for ip in announced:
             self._nodes[ip].append(node)
         for entry in addresses.get("blocked") or ():
+            self._tells_all &= len(entry.get("addresses") or ()) >= (entry.get("number") or 0)
             for ip in entry.get("addresses") or ():
                 self._blocked[ip].append(Blocked(node, entry["reason"], entry.get("message") or ""))
 
@@ -57,15 +64,34 @@ class Announced:
         """Return the nodes that announce an address: by BGP any number; else one, or for a moment two."""
         return self._nodes.get(ip, ())
 
+    @property
+    def is_complete(self) -> bool:
+        """False if a node announces more than it tells."""
+        return self._is_complete
+
     def blocked(self, ip: str) -> Sequence[Blocked]:
         """Return why no node announces an address, as far as nodes tell; nothing if one does."""
-        return self._blocked.get(ip, ()) if self._is_complete and ip not in self._nodes else ()
+        return self.kept_from(ip) if self._is_complete and ip not in self._nodes else ()
+
+    def kept_from(self, ip: str) -> Sequence[Blocked]:
+        """Return the nodes that would not announce an address, and why, as far as they tell."""
+        return self._blocked.get(ip, ())
+
+    def candidates(self, ip: str) -> Sequence[str]:
+        """Return the other nodes that would announce it; nothing if some do not tell all that they would not."""
+        if not self._tells_all:
+            return ()
+        blocked = {each.node for each in self.kept_from(ip)}
+        return [node for node in self._reporting if node not in blocked and node not in self.nodes(ip)]
 
 
 def where(ip: str, announced: Announced) -> str:
     """Return who announces an address, or why nobody does, in words; empty if nothing is known of it."""
     if nodes := announced.nodes(ip):
-        return f"announced by {some_of(nodes)}"
+        others = announced.candidates(ip)
+        would = [f"{some_of(others)} would take it over"] if others else []
+        would_not = [f"not by {reasons(blocked)}"] if (blocked := announced.kept_from(ip)) else []
+        return "; ".join([f"announced by {some_of(nodes)}", *would, *would_not])
     if blocked := announced.blocked(ip):
         return f"announced by no node: {reasons(blocked)}"
     return ""

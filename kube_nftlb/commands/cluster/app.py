@@ -51,6 +51,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=_DONE_EXITS)(top)
     app.command(epilog=_DRAIN_EXITS)(drain)
     app.command(epilog=_DONE_EXITS)(undrain)
+    app.command(epilog=_DONE_EXITS)(release_addresses)
     app.command(epilog=_DONE_EXITS)(sysdump)
     app.command(epilog=statuses("no packet arrived.", "the connection was traced."))(trace)
     app.command(epilog=statuses("connections would fail.", "nodes can be moved."))(preflight)
@@ -207,6 +208,24 @@ def undrain(
     from kube_nftlb.commands.cluster.queries import Target
 
     _run(draining.undrain(Target(kubeconfig, context, namespace), name))
+
+
+def release_addresses(
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Look again until no operator has assigned any for 5 seconds.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="The namespace of kube-nftlb. Default: it is looked for.")
+    ] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Take the addresses of pools from all Services, where addresses.enabled is off, or the chart is uninstalled."""
+    from kube_nftlb.commands.cluster import release_addresses as command
+    from kube_nftlb.commands.cluster.queries import Target
+
+    number = _run(command.release(Target(kubeconfig, context, namespace), wait=wait))
+    typer.echo(f"{number} Services had addresses of pools, or waited for them")
 
 
 def sysdump(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kube_nftlb import addresses, errors
-from kube_nftlb.commands.cluster.findings import Finding
+from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.kube.resources import JsonObject
 
 _NUMBER: Final = 20

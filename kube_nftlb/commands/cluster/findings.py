@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
-from kube_nftlb import names
-from kube_nftlb.announce.ownership.gate import Reason
-from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
+from kube_nftlb.commands.cluster import address_findings
+from kube_nftlb.commands.cluster.finding import Finding, condition, since
 from kube_nftlb.commands.cluster.queries import COMPONENT
 from kube_nftlb.commands.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
 from kube_nftlb.prose import some_of
-from kube_nftlb.reasons import AddressProblem, ConditionReason, FailureReason, KubeProxyReason
+from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason
 
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
@@ -56,68 +55,21 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
 }
 """What to do, for every reason for which a farm can be unhealthy; docs/conditions.md says more."""
 
-ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
-    "PoolExhausted": "add ranges to the NftlbAddressPool, or another pool, or delete a Service",
-    "NoPool": "create an NftlbAddressPool that selects the Service; see `kubectl get nftlbaddresspools`",
-    "AddressTaken": "ask for another address, or for none",
-    "NotAllowed": "change what the message names, or ask the cluster's administrator",
-}
-"""What to do about a Service that lacks an address."""
-_SEE_ADDRESSES: Final = "see docs/addresses.md"
-
-
-class Finding(NamedTuple):
-    """Something that is wrong with an object, and what to do about it."""
-
-    kind: str
-    namespace: str
-    name: str
-    reason: str
-    message: str
-    todo: str
-    since: datetime | None = None
-    """None if nothing tells."""
-
-    @property
-    def subject(self) -> str:
-        """The object, as people name it."""
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
-
 
 def find(view: ClusterView, now: datetime) -> list[Finding]:
     """Return everything that is wrong: programs first, then nodes, then farms, then addresses."""
-    of_rest = [*of_farms(view, view.farms, now), *of_addresses(view, view.farms)]
-    return [*of_programs(view, now), *of_nodes(view, now), *of_rest]
+    return [
+        *of_programs(view, now),
+        *of_nodes(view, now),
+        *of_farms(view, view.farms, now),
+        *address_findings.find(view, now),
+    ]
 
 
 def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
     """Return what is wrong with these farms: of each that fails on nodes one finding for each cause, else one."""
     findings = (each for raw in farms for each in of_farm(raw, view.failures.get(key_of(raw), ()), now))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
-
-
-def of_services(services: Iterable[JsonObject]) -> list[Finding]:
-    """Return why these Services lack addresses of pools."""
-    findings = []
-    for raw in services:
-        if (found := condition(raw, names.ADDRESS_CONDITION)) is not None:
-            todo = ADDRESS_ADVICE.get(found["reason"], "see the NftlbAddressPools")
-            where = raw["metadata"]["namespace"], _name(raw)
-            findings.append(Finding("service", *where, found["reason"], found["message"], todo, since(found)))
-    return sorted(findings, key=lambda each: (each.namespace, each.name))
-
-
-def of_addresses(view: ClusterView, farms: Iterable[JsonObject]) -> list[Finding]:
-    """Return the load balancer addresses of farms that no node announces, and why, one finding for each."""
-    announced, found = Announced(view.reports), dict[str, Finding]()
-    for raw in farms:
-        for address in (raw.get("spec") or {}).get("addresses") or ():
-            ip = address.get("ip") or ""
-            if address.get("type") == "LoadBalancer" and ip not in found and (blocked := announced.blocked(ip)):
-                where = raw["metadata"]["namespace"], _name(raw)
-                todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
-                found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
-    return sorted(found.values(), key=lambda each: (each.namespace, each.name))
 
 
 def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] | None) -> set[str]:
@@ -232,21 +184,10 @@ def accepted_in_part(raw: JsonObject) -> JsonObject | None:
     return accepted if in_part else None
 
 
-def condition(raw: JsonObject, kind: str) -> JsonObject | None:
-    """Return a condition of an object, or None if it has no such."""
-    conditions = (raw.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == kind), None)
-
-
 def is_pending(raw: JsonObject) -> bool:
     """Return True if a change of the farm, or of its endpoints, is on its way to the nodes."""
     kinds = ("Programmed", "EndpointsProgrammed")
     return any((condition(raw, kind) or {}).get("reason") in _PENDING for kind in kinds)
-
-
-def since(found: JsonObject | None) -> datetime | None:
-    """Return the time of a condition's last transition, if it is known."""
-    return timestamps.parse((found or {}).get("lastTransitionTime"))
 
 
 def _wrong(found: JsonObject, now: datetime) -> bool:

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from kube_nftlb import errors, names
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster import connections, findings, service_view, terminal
+from kube_nftlb.commands.cluster import address_findings, connections, findings, service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.findings import Finding
+from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.queries import (
     Target,
@@ -116,8 +116,9 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     now = datetime.now(UTC)
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
-    of_chosen = [*findings.of_farms(view, farms, now), *findings.of_addresses(view, farms)]
-    found = [*findings.of_services(lacking), *of_chosen]
+    of_pools = address_findings.of_pools(view.pools, now) if name is None else []
+    of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    found = [*of_pools, *address_findings.of_services(lacking, now), *of_chosen]
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:

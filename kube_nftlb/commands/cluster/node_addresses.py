@@ -5,11 +5,11 @@ import time
 from typing import Final
 
 from kube_nftlb import errors, names
-from kube_nftlb.commands.cluster.queries import get_or_none
+from kube_nftlb.commands.cluster.queries import get_or_none, pools_or_none
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ADDRESS_POOLS, NFTLB_NODES, NODES
+from kube_nftlb.kube.resources import NFTLB_NODES, NODES
 
-_FORBIDDEN, _NOT_FOUND = 403, 404
+_FORBIDDEN: Final = 403
 _PATIENCE_S: Final = 10.0
 """How long to wait until others have the addresses. It takes them less than a second."""
 _LOOK_EVERY_S: Final = 0.2
@@ -17,12 +17,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 async def in_use(kube: Kube) -> bool:
     """Return True if there is a pool of addresses, as far as the user may know."""
-    try:
-        return bool((await kube.list(ADDRESS_POOLS)).items)
-    except errors.KubeError as error:
-        if error.status not in (_FORBIDDEN, _NOT_FOUND):
-            raise
-        return False
+    return bool(await pools_or_none(kube))
 
 
 async def hand_over(kube: Kube, node: str) -> str:

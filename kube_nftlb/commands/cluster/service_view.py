@@ -20,7 +20,8 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports, join_ports
 from kube_nftlb.commands.cluster.announced import Announced, where
-from kube_nftlb.commands.cluster.findings import accepted_in_part, condition
+from kube_nftlb.commands.cluster.finding import condition
+from kube_nftlb.commands.cluster.findings import accepted_in_part
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
 from kube_nftlb.commands.view import ClusterView, key_of
 from kube_nftlb.kube.resources import JsonObject

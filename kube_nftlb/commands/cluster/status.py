@@ -7,13 +7,15 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from kube_nftlb.api.base import FAMILIES
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.findings import Finding, condition, is_pending, of_farm
+from kube_nftlb.commands.cluster.finding import Finding, condition
+from kube_nftlb.commands.cluster.findings import is_pending, of_farm
 from kube_nftlb.commands.view import ClusterView, is_of_service, key_of
 from kube_nftlb.kube.resources import JsonObject
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
-_WIDE = {"NFTLB VERSION": "nftlbVersion", "KERNEL": "kernel", "FAILED": "failed"}
+_WIDE = {"NFTLB VERSION": "nftlbVersion", "KERNEL": "kernel", "FAILED": "failed", "ADDRESSES": "addresses"}
 _SHOWN_MAX = 20
 _NODES_SHOWN_MAX = 20
 
@@ -25,6 +27,7 @@ def status_json(view: ClusterView, findings: Sequence[Finding], now: datetime) -
         "nodes": [_node(report) for report in _sorted(view.reports)],
         "operator": _operator(view),
         "farms": _counted(view, now),
+        "addresses": _addresses(view),
         "problems": [as_json(each) for each in findings],
     }
 
@@ -51,6 +54,8 @@ def status_text(
     parts: list[RenderableType] = [nodes, *more, ""]
     parts.append(f"OPERATOR   {terminal.plain(_operator(view))}")
     parts.append(f"FARMS      {farms['total']}" + (f": {counted}" if counted else ""))
+    if view.pools:
+        parts.append(f"ADDRESSES  {_addresses_text(_addresses(view))}")
     if not findings:
         return [*parts, "PROBLEMS   " + terminal.good_or_bad("none", good=True)]
     parts.append("PROBLEMS   " + terminal.good_or_bad(str(len(findings)), good=False))
@@ -114,6 +119,18 @@ def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     return {"total": len(view.farms), **dict(sorted(states.items()))}
 
 
+def _addresses(view: ClusterView) -> dict[str, int]:
+    """Return the numbers of address pools, of their addresses that Services have, and of those that nodes announce."""
+    counts = [(raw.get("status") or {}).get(family) or {} for raw in view.pools for family in FAMILIES]
+    used = sum(each.get("used") or 0 for each in counts)
+    return {"pools": len(view.pools), "used": used, "announced": sum(_node(each)["addresses"] for each in view.reports)}
+
+
+def _addresses_text(counted: dict[str, int]) -> str:
+    pools = f"{counted['pools']} pool{'s' if counted['pools'] > 1 else ''}"
+    return f"Services have {counted['used']} of {pools}; nodes announce {counted['announced']}"
+
+
 def _operator(view: ClusterView) -> str:
     if view.leases is None:
         return "not known: you may not list Leases"
@@ -135,6 +152,7 @@ def _node(report: JsonObject) -> dict[str, Any]:
         "nftables": engines.get("nftables", 0),
         "backends": status.get("backends", 0),
         "failed": status.get("failed", 0),
+        "addresses": (status.get("addresses") or {}).get("number", 0),
         "version": versions.get("agent", ""),
         "nftlbVersion": versions.get("nftlb", ""),
         "kernel": versions.get("kernel", ""),

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import __version__, errors
+from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
-from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, overview
+from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, PROGRAMS, Target, connected, overview
 from kube_nftlb.commands.cluster.redact import Redactor, cleaned
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
+    ADDRESS_POOLS,
     CRDS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -77,7 +79,8 @@ _KINDS = (
     _Kind(POLICIES, True),
     _Kind(SERVICES, True),
     _Kind(ENDPOINT_SLICES, True, SERVED_SLICES),
-    _Kind(LEASES, fields="metadata.name=kube-nftlb-operator"),
+    _Kind(ADDRESS_POOLS),
+    _Kind(LEASES),
     _Kind(DAEMON_SETS, labels=PROGRAMS),
     _Kind(DEPLOYMENTS, labels=PROGRAMS),
     _Kind(PODS, labels=PROGRAMS),
@@ -159,6 +162,9 @@ async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[tuple[str
 def _concerns(resource: Resource, raw: JsonObject) -> bool:
     if resource == EVENTS:
         return _OURS in str(raw.get("reportingComponent") or (raw.get("source") or {}).get("component"))
+    if resource == LEASES:
+        labels = raw["metadata"].get("labels") or {}
+        return records.LABEL in labels or raw["metadata"]["name"] == OPERATOR_LEASE
     return resource != CRDS or raw["spec"]["group"] == FARMS.group
 
 

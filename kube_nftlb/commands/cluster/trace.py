@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.cluster import terminal, trace_here, trace_names, trace_probe
+from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, namespace_of
+from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_if_allowed, namespace_of
 from kube_nftlb.commands.trace import output
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import PODS
+from kube_nftlb.kube.resources import NFTLB_NODES, PODS
 from kube_nftlb.netfilter.tracing.table import Flow
 
 _DESTINATION = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>\d{1,5})")
@@ -61,6 +62,9 @@ async def trace(target: Target, options: TraceOptions) -> bool:
         if not (node := options.node or client.node):
             raise errors.UsageError(f"{client.ip} is no node's or pod's address: say with --node where it connects")
         ips = await trace_names.node_addresses(kube, node)
+        if said := where(ip, Announced(await list_if_allowed(kube, NFTLB_NODES) or ())):
+            # Connections of clients on the segment come to that node, whichever is traced.
+            print(f"{ip} is {said}", file=sys.stderr, flush=True)
         if os.geteuid() == 0 and ips & trace_probe.addresses():
             return await _on_this_node(target, options, flow, node)
         return await _on_another_node(kube, target, options, flow, node)

@@ -12,6 +12,8 @@ AGENT = 'job="kube-nftlb-system/kube-nftlb", component="agent", namespace="kube-
 OPERATOR = 'job="kube-nftlb", component="operator", namespace="kube-nftlb-system", pod="operator-1", node="n1"'
 HOUR = "x120"
 """Repetitions of a sample: every half minute for an hour."""
+ASSIGNED = f'kube_nftlb_addresses{{pool="office", family="ipv4", state="used", {OPERATOR}}}'
+ANNOUNCED, ELSEWHERE = (f'kube_nftlb_node_addresses{{state="{state}", {AGENT}}}' for state in ("announced", "no_link"))
 LATENCY = "kube_nftlb_network_programming_duration_seconds_bucket"
 
 
@@ -50,6 +52,14 @@ CASES = {
         | {f'{LATENCY}{{le="30", {AGENT}}}': f"0+1{HOUR}"},
         {f'{LATENCY}{{le="10", {AGENT}}}': f"0+1{HOUR}", f'{LATENCY}{{le="+Inf", {AGENT}}}': f"0+1{HOUR}"}
         | {f'{LATENCY}{{le="30", {AGENT}}}': f"0+1{HOUR}"},
+    ),
+    "KubeNftlbAddressInUse": constant(f'kube_nftlb_node_addresses{{state="in_use", {AGENT}}}', "1", "0"),
+    "KubeNftlbAddressesNotAnnounced": Case(
+        {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"1{HOUR}"},
+        {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"2{HOUR}"},
+    ),
+    "KubeNftlbServicesWithoutAddress": constant(
+        f'kube_nftlb_services_without_address{{reason="NoPool", {OPERATOR}}}', "1", "0"
     ),
     "KubeNftlbOperatorDown": constant(f"up{{{OPERATOR}}}", "0", "1"),
     "KubeNftlbNoLeader": constant(f"kube_nftlb_leader{{{OPERATOR}}}", "0", "1"),

@@ -43,6 +43,8 @@ class Node:
     api_changed_at: float = 0.0
     blocked: dict[str, Blocker] = field(default_factory=dict)
     """Why the node may not begin to announce an address."""
+    kept_from: dict[str, Blocker] = field(default_factory=dict)
+    """Why the node may not go on announcing one."""
     inbox: list[bytes] = field(default_factory=list)
     told: State | None = None
     """What the responder was told last."""
@@ -69,7 +71,10 @@ class Cluster:
             self.nodes[name] = Node(name, mac, Ownership(name))
             self.nodes[name].ready()
         self.demands = {ip: Demand(frozenset(self.nodes)) for ip in ips}
+        self.working = set(self.nodes)
+        """The nodes that are ready."""
         self.leases: dict[str, Record] = {}
+        self._version = 0
         self.writes: list[tuple[float, str, Writing]] = []
         self.frames: list[tuple[float, str, bytes]] = []
         """What nodes sent without being asked."""
@@ -169,7 +174,7 @@ class Cluster:
             node.ownership.record(ip, record, self.now)
         node.due = [due for due in node.due if due[0] > self.now]
         node.ownership.api(away=not node.api and self.now > node.api_changed_at + AWAY_S, now=self.now)
-        node.ownership.facts(self._facts(node))
+        node.ownership.facts(self._facts(node), self.working)
         outcome = node.ownership.decide(self.now)
         if any(isinstance(event, Ready) for event in events):
             node.told = None
@@ -193,7 +198,10 @@ class Cluster:
             self._ordered[key] = candidates(self.demands, node.ownership.held)
         ordered = self._ordered[key]
         mac = node.mac.hex(":")
-        return {ip: Address(LINK, mac, ordered[ip], node.blocked.get(ip)) for ip in self.demands}
+        return {
+            ip: Address(LINK, mac, ordered[ip], node.kept_from.get(ip, node.blocked.get(ip)), node.kept_from.get(ip))
+            for ip in self.demands
+        }
 
     def _write(self, node: Node, writing: Writing) -> None:
         ip, before = writing.ip, self.leases.get(writing.ip, NOBODY)
@@ -209,18 +217,17 @@ class Cluster:
 
     def _written(self, node: Node, writing: Writing) -> Record:
         ip, before = writing.ip, writing.before
-        if writing.write is Write.DELETE:
+        if writing.write is Write.GIVE_UP:
             return NOBODY
         body = {
             Write.CLAIM: lambda: records.claimed(ip, before, node.name, writing.mac, DATE),
             Write.LEAVE: lambda: records.leaving(ip, before),
-            Write.GIVE_UP: lambda: records.given_up(ip, before),
         }[writing.write]()
-        version = str(int(before.version or "0") + 1)
+        self._version += 1
         was = {"holderIdentity": before.holder, "leaseTransitions": before.transitions}
         annotations = {records.MAC: before.mac, **body["metadata"]["annotations"]}
         lease = {"metadata": {**body["metadata"], "annotations": annotations}, "spec": {**was, **body["spec"]}}
-        lease["metadata"]["resourceVersion"] = version
+        lease["metadata"]["resourceVersion"] = str(self._version)
         return records.parse(lease)[1]
 
 

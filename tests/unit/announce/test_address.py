@@ -102,7 +102,7 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
         ({"wire": FREE, "candidates": (HOLDER,)}, Act(answer=True)),
         ({"wire": FREE, "api_away_at": NOW - 900}, Act(answer=True)),
         ({"wire": FREE, "why_not_keep": LATE}, Act(write=Write.GIVE_UP, why_not=LATE)),
-        ({"wire": FREE, "why_not_keep": GONE}, Act(write=Write.DELETE, why_not=GONE)),
+        ({"wire": FREE, "why_not_keep": GONE}, Act(write=Write.GIVE_UP, why_not=GONE)),
         ({"wire": FREE, "leaving": True}, Act(answer=True, write=Write.LEAVE)),
         ({"wire": FREE, "leaving": True, "candidates": (ME,)}, Act(answer=True)),
         ({"wire": FREE, "record": MINE._replace(leaving=True), "leaving": True}, Act(answer=True)),

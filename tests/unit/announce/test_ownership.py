@@ -381,6 +381,33 @@ def test_an_address_whose_service_is_gone_is_no_longer_answered_for_and_its_leas
     assert not cluster.leases[FOUR].version
 
 
+def test_the_lease_of_an_address_goes_whose_service_is_deleted_while_its_holder_is_gone() -> None:
+    cluster = settled(4, FOUR)
+    holder = cluster.holder(FOUR)
+    others = cluster.nodes.keys() - {holder}
+    cluster.demands = {}
+    cluster.kill(holder)
+    cluster.writes.clear()
+    cluster.run(150.0)
+    assert cluster.writes == [], "it may come back, and give the address up itself"
+    cluster.working.remove(holder)
+    cluster.run(60.0)
+    assert cluster.writes == []
+    cluster.run(65.0)
+    assert not cluster.leases[FOUR].version
+    assert [each.write for _, _, each in cluster.writes] == [Write.CLAIM, Write.GIVE_UP]
+    assert {node for _, node, _ in cluster.writes} <= others
+    assert cluster.answerers(FOUR) == frozenset()
+
+
+def test_a_holder_that_may_not_go_on_leaves_no_lease_behind() -> None:
+    cluster = settled(1, FOUR)
+    cluster.nodes["n1"].kept_from = {FOUR: Blocker(Reason.NO_LINK, "")}
+    cluster.run(2.0)
+    assert cluster.answerers(FOUR) == frozenset()
+    assert not cluster.leases[FOUR].version
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_after_any_faults_one_node_answers(seed: int) -> None:
     import random
@@ -437,7 +464,7 @@ def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
 
 def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_the_new_one() -> None:
     node, former, new = Ownership("n3"), "02:00:00:00:00:01", "02:00:00:00:00:02"
-    node.facts({FOUR: Address("eth0", "02:00:00:00:00:03", ("n1", "n2", "n3"))})
+    node.facts({FOUR: Address("eth0", "02:00:00:00:00:03", ("n1", "n2", "n3"))}, ())
     node.event(Ready(holds=False), 0.0)
     node.record(FOUR, Record("1", "n1", former), 0.0)
     node.decide(0.0)
@@ -457,13 +484,13 @@ def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
 def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any_more() -> None:
     node, mac = Ownership("n2"), "02:00:00:00:00:01"
     facts = {FOUR: Address("eth0", "02:00:00:00:00:02", ("n1", "n2"))}
-    node.facts(facts)
+    node.facts(facts, ())
     node.event(Ready(holds=False), 0.0)
     node.record(FOUR, Record("1", "n1", mac), 0.0)
     node.api(away=True, now=0.0)
     node.event(Silent(FOUR, "eth0", mac), 1.0)
     assert node.decide(9.0).state.answer
-    node.facts({})
+    node.facts({}, ())
     assert not node.decide(10.0).state.answer
-    node.facts(facts)
+    node.facts(facts, ())
     assert not node.decide(11.0).state.answer

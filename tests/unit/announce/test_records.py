@@ -36,9 +36,8 @@ def merged(before: Record, patch: dict[str, Any]) -> Record:
         ),
         (HELD, records.leaving(IP, HELD), HELD._replace(version="8", leaving=True)),
         (HELD._replace(leaving=True), records.claimed(IP, HELD, "b", MAC, NOW), Record("8", "b", MAC, transitions=4)),
-        (HELD, records.given_up(IP, HELD), Record("8", transitions=3)),
     ],
-    ids=["first", "take over", "leave", "from one that leaves", "give up"],
+    ids=["first", "take over", "leave", "from one that leaves"],
 )
 def test_what_is_written_is_what_is_read(before: Record, body: dict[str, Any], after: Record) -> None:
     assert merged(before, body) == after

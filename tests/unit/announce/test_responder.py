@@ -295,3 +295,16 @@ def test_a_holder_tells_those_who_watch_it_that_it_is_outdated_and_no_client(pla
     assert asks(1.0) == [Outdated(LINK, MAC.hex(":"), outdated=False)]
     holder.order(State(5.0, (place,), outdated=True), 1.1)
     assert frame(holder, ASK4, 1.2) == (arp.answer(MAC, VIP4, ASKED4) if place is FOUR else None)
+
+
+def test_what_hosts_say_of_addresses_that_do_not_matter_here_is_no_event_and_no_reason_to_stop() -> None:
+    responder = serving(State(5.0, (FOUR,), watch=(Peer("192.0.2.11", LINK, OTHER_TEXT),)))
+    frame(responder, arp.announcement(OTHER, bytes((192, 0, 2, 12)), reply=True), 0.1)
+    assert responder.events == []
+    assert responder.holds
+
+
+@pytest.mark.parametrize("ip", ["192.0.2", "192.0.2.010", "x", "", "2001:db8::g"])
+def test_an_order_with_what_is_no_address_is_refused(ip: str) -> None:
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        Responder().order(State(5.0, (Place(ip, LINK),)), 0.0)

@@ -20,7 +20,8 @@ _ON = {"KUBE_NFTLB_ADDRESSES": "on"}
 
 @pytest.fixture(scope="package")
 def _lab() -> Iterator[Used]:
-    with running("announcing", nodes=3, settings={"operator": engine.OPERATOR, "agent": _ON}) as cluster:
+    settings = {"operator": {**engine.OPERATOR, **_ON}, "agent": _ON}
+    with running("announcing", nodes=3, settings=settings) as cluster:
         # The lab has the rights of the chart, but not its admission policies.
         cluster.kubectl("apply", "-f", "-", stdin=LEASES.read_text())
         cluster.apply(POOL)

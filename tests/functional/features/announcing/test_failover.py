@@ -10,7 +10,7 @@ import pytest
 
 from lab.places import CLIENT
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.segment import announce, holder, record, served, split, unplugged
+from tests.functional.segment import announce, cut, cut_off, holder, record, served, split, unplugged
 
 LONGEST_S = 15.0
 """It takes two seconds, or five more where the agent hangs; the machine may be busy."""
@@ -118,6 +118,27 @@ def test_without_the_api_server_all_keep_what_they_have_and_a_dead_holder_is_rep
     assert met["longest_gap_ms"] < LONGEST_S * 1000
     eventually(lambda: record(cluster, ip).holder not in ("", first), "the Lease says who has taken it", 30)
     served(cluster, ip)
+
+
+def test_a_holder_whose_agent_alone_does_not_reach_the_api_server_is_superseded(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip = pair[0]
+    local(cluster, namespace, ip)
+    served(cluster, ip)
+    first = holder(cluster, ip)
+    with cluster.hammer(CLIENT, ip) as met, cut_off(cluster, first):
+        began = time.monotonic()
+        eventually(lambda: record(cluster, ip).holder not in ("", first), "another node takes the address", 90)
+        took = time.monotonic() - began
+        second = record(cluster, ip).holder
+        time.sleep(2)
+    print(f"{first} → {second} after {took:.1f} s; gap {met['longest_gap_ms']} ms, failed {met['failed']}")
+    assert took > 29, "others reach the API server for half a minute"
+    assert cut(met) <= 2, "those of the two threads that are open at the hand-over"
+    assert met["failed"] == {}
+    time.sleep(3)
+    assert record(cluster, ip).holder == second, "it does not go back"
 
 
 def test_nobody_writes_while_nothing_happens(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:

@@ -13,6 +13,7 @@ from tests.functional.segment import announce, arrivals, cut, holder, record, se
 
 NEW = int(os.environ.get("KUBE_NFTLB_TEST_ADDRESSES", "20"))
 MOVES = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "6"))
+RESTARTS = int(os.environ.get("KUBE_NFTLB_TEST_RESTARTS", "3"))
 """How often is tried; thousands take many minutes."""
 _IPV4 = 50
 _GRACE_S = 10
@@ -88,9 +89,26 @@ def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(
     assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
 
 
-def rolling(name: str, namespace: str, node: str | None = None, number: int = 0) -> dict[str, Any]:
-    """A Deployment of one pod; its successor is ready on another node before it ends, and it serves while it does."""
-    made = deployment(name, 1, namespace, grace_s=_GRACE_S)
+def test_rolling_restarts_on_all_nodes_refuse_nobody(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:
+    ip = pair[0]
+    cluster.apply(rolling("web", namespace, replicas=3))
+    cluster.rolled_out("web", 3, namespace)
+    announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
+    served(cluster, ip)
+    before = record(cluster, ip).transitions
+    with cluster.hammer(CLIENT, ip) as met:
+        for number in range(1, RESTARTS + 1):
+            cluster.apply(rolling("web", namespace, number=number, replicas=3))
+            cluster.rolled_out("web", 3, namespace)
+    moves = record(cluster, ip).transitions - before
+    print(f"{met['attempts']} connections, {RESTARTS} restarts, {moves} moves, longest gap {met['longest_gap_ms']} ms")
+    assert cut(met) <= 2 * moves, "those of the two threads that are open at a hand-over"
+    assert met["failed"] == {}
+
+
+def rolling(name: str, namespace: str, node: str | None = None, number: int = 0, replicas: int = 1) -> dict[str, Any]:
+    """A Deployment; the successor of a pod is ready before that ends, and it serves while it does."""
+    made = deployment(name, replicas, namespace, grace_s=_GRACE_S)
     made["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     template = made["spec"]["template"]
     template["metadata"]["annotations"] = {"number": str(number)}

@@ -7,6 +7,7 @@ import pytest
 from lab.rights import NAMESPACE
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.features.test_rights import AGENT, LEASES, Holder
+from tests.functional.segment import announce, holder, record
 
 
 def lease(name: str, holder: str) -> dict[str, Any]:
@@ -42,3 +43,11 @@ def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> No
 def test_an_agent_writes_leases_in_no_other_namespace(cluster: Cluster, resource: str) -> None:
     agent = Holder(cluster, AGENT, cluster.nodes[0])
     assert [verb for verb in ("create", "patch", "delete") if agent.can(verb, resource, "kube-system", LEASES)] == []
+
+
+def test_the_lease_of_an_address_goes_with_its_service(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:
+    cluster.serve("web", 1, namespace)
+    announce(cluster, "web", namespace, pair[0])
+    holder(cluster, pair[0])
+    cluster.kubectl("delete", "service", "web", "-n", namespace, "--wait=false")
+    eventually(lambda: not record(cluster, pair[0]).version, "nothing is left of it")

@@ -15,7 +15,8 @@ def test_addresses_are_announced_blocked_or_on_standby() -> None:
     assert [(each.reason, each.number, each.addresses) for each in told.blocked] == [
         ("NodeExcluded", 1, ("192.0.2.3",))
     ]
-    assert counts(acts) == {"announced": 1, "standby": 1, "blocked": 1}
+    acts |= {"192.0.2.4": Act(used_by="02:00:00:00:00:ee"), "198.51.100.1": Act(why_not=Blocker(Reason.NO_LINK, ""))}
+    assert counts(acts) == {"announced": 1, "standby": 1, "blocked": 1, "in_use": 1, "no_link": 1}
 
 
 def test_many_are_counted_and_the_first_are_named() -> None:

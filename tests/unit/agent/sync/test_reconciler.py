@@ -153,6 +153,21 @@ async def test_changes_without_pause_are_counted_as_done_again_and_again(node: N
             await asyncio.sleep(0)
 
 
+async def test_what_has_an_address_that_nodes_announce_is_verified_at_once_while_changes_go_on(node: Node) -> None:
+    others = [farm(f"other-{number}--http", addresses=at(f"10.96.1.{number}")) for number in range(20)]
+    await node.program(others, 20)
+    version, balanced = 21, [{"type": "LoadBalancer", "ip": "192.0.2.10", "ports": "80"}]
+    node.put(farm(owner="web", addresses=balanced, version=version))
+    while node.inputs.load_balancers.in_kernel(WEB) is None:
+        version += 1
+        backends = [raw_backend("a", f"10.244.{version // 250}.{version % 250 + 1}")]
+        name, ip = f"other-{version % 20}--http", f"10.96.1.{version % 20}"
+        node.put(farm(name, addresses=at(ip), backends=backends, generation=version, version=version))
+        node.clock.time += 0.1
+        await asyncio.sleep(0)
+    assert version < 21 + 10
+
+
 async def test_it_ends_with_the_pass_in_progress_and_verifies_it(node: Node) -> None:
     node.list([farm(name, addresses=at(f"10.96.0.{n}")) for n, name in enumerate("ab", 1)], 20)
     await until(lambda: bool(node.engine.farms))

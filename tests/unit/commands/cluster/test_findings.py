@@ -5,23 +5,13 @@ from typing import Any, get_args
 
 import pytest
 
-from kube_nftlb import names, reasons
-from kube_nftlb.announce.ownership.gate import Reason
-from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE
-from kube_nftlb.commands.cluster.findings import (
-    ADDRESS_ADVICE,
-    ADVICE,
-    Finding,
-    find,
-    of_addresses,
-    of_farms,
-    of_services,
-)
-from kube_nftlb.commands.view import ClusterView, lacking_address
-from tests.builders import raw_farm, raw_nftlb_node, raw_node, raw_service
+from kube_nftlb import reasons
+from kube_nftlb.commands.cluster.finding import Finding
+from kube_nftlb.commands.cluster.findings import ADVICE, find, of_farms
+from kube_nftlb.commands.view import ClusterView
+from tests.builders import raw_farm, raw_nftlb_node, raw_node
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
-VIP = "192.0.2.10"
 BEFORE = "2026-01-01T00:55:00Z"
 JUST_NOW = "2026-01-01T00:59:58Z"
 
@@ -57,20 +47,6 @@ def node(*conditions: Json, failed: list[Json] | None = None) -> Json:
 
 def found(*farms: Json, report: Json | None = None, **more: Any) -> list[Finding]:
     return find(ClusterView(farms, [raw_node()], [report or node()], **more), NOW)
-
-
-@pytest.mark.parametrize("reason", get_args(reasons.AddressProblem))
-def test_a_service_without_an_address_is_found_with_what_to_do(reason: str) -> None:
-    service = raw_service(status={"conditions": [told(names.ADDRESS_CONDITION, "False", reason)]})
-    assert lacking_address(service) is service
-    (each,) = of_services([service])
-    assert (each.subject, each.reason, each.message) == ("service default/web", reason, "said so")
-    assert each.todo in ADDRESS_ADVICE.values()
-
-
-@pytest.mark.parametrize("conditions", [[], [told(names.ADDRESS_CONDITION, "True", "Assigned")]])
-def test_a_service_with_an_address_or_of_another_kind_is_not(conditions: list[Json]) -> None:
-    assert lacking_address(raw_service(status={"conditions": conditions})) is None
 
 
 def test_nothing_is_wrong_where_all_is_well() -> None:
@@ -208,37 +184,3 @@ def test_a_farm_that_has_lost_an_address_is_wrong_though_the_rest_is_served(reas
 def test_there_is_advice_for_every_reason_a_farm_can_have() -> None:
     fine = {"Valid", "AllNodes", "NotAccepted"}
     assert {*get_args(reasons.ConditionReason), *get_args(reasons.FailureReason)} - fine == set(ADVICE)
-
-
-def announcing(name: str, *announced: str, **blocked: str) -> Json:
-    """The report of a node that announces addresses, and does not announce one for a reason."""
-    told = [{"reason": why, "message": "so it is", "number": 1, "addresses": [ip]} for why, ip in blocked.items()]
-    addresses = {"number": len(announced), "announced": list(announced), "blocked": told}
-    return {"metadata": {"name": name}, "status": {"addresses": addresses}}
-
-
-BALANCED = {"spec": {"addresses": [{"type": "LoadBalancer", "ip": VIP, "ports": "80"}]}}
-
-
-@pytest.mark.parametrize(
-    ("reports", "message"),
-    [
-        ([], None),
-        ([announcing("n1", VIP), announcing("n2", NodeExcluded=VIP)], None),
-        ([announcing("n1"), announcing("n2")], None),
-        (
-            [announcing("n1", NodeExcluded=VIP), announcing("n2", NodeExcluded=VIP), announcing("n3", NoLink=VIP)],
-            f"no node announces {VIP}: n1, n2: so it is (NodeExcluded); n3: so it is (NoLink)",
-        ),
-    ],
-)
-def test_an_address_that_no_node_announces_is_found_with_the_reason_of_each(
-    reports: list[Json], message: str | None
-) -> None:
-    findings = of_addresses(ClusterView(reports=reports), [{**raw_farm(), **BALANCED}])
-    assert [each.message for each in findings] == ([message] if message else [])
-    assert all(each.todo == ANNOUNCE_ADVICE[Reason.NODE_EXCLUDED] for each in findings)
-
-
-def test_there_is_advice_for_every_reason_not_to_announce() -> None:
-    assert set(ANNOUNCE_ADVICE) == set(Reason)

@@ -1,5 +1,6 @@
 """The output of ``status`` and ``why``."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -41,6 +42,19 @@ def test_one_look_shows_nodes_engines_and_farms() -> None:
     shown = text(seen(farm(), farm(name="empty", ready=0, total=0)))
     assert "n1     ready   yes       3       2       1" in shown
     assert "FARMS      2: 1 serving, 1 without backends" in shown
+    assert "PROBLEMS   none" in shown
+
+
+def test_the_addresses_of_pools_are_counted_where_there_are_pools() -> None:
+    view = seen(farm())
+    assert "ADDRESSES" not in text(view)
+    assert status_json(view, [], NOW)["addresses"] == {"pools": 0, "used": 0, "announced": 0}
+    view.reports[0]["status"]["addresses"] = {"number": 3}
+    accepted = told("Accepted", "True", "Valid")
+    pool = {"metadata": {"name": "office"}, "spec": {"ranges": ["192.0.2.0/24"]}}
+    pool["status"] = {"ipv4": {"used": 2, "free": 254}, "ipv6": {"used": 1}, "conditions": [accepted]}
+    shown = text(replace(view, pools=[pool]))
+    assert "ADDRESSES  Services have 3 of 1 pool; nodes announce 3" in shown
     assert "PROBLEMS   none" in shown
 
 

@@ -317,3 +317,5 @@ def test_the_node_that_announces_an_address_is_told() -> None:
     told = decide(farm, READY, None, nodes(silent, holder), NOW).addresses
     assert [(each.ip, each.announced_by) for each in told] == [(VIP, "n2")]
     assert decide(farm, READY, None, nodes(silent), NOW).addresses == ()
+    holder["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "AgentSilent"}]
+    assert decide(farm, READY, None, nodes(holder), NOW).addresses == (), "nobody has heard of it for long"

@@ -1,0 +1,108 @@
+"""What is wrong with addresses: pools that are refused, Services without one, and what no node announces. Pure."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from kube_nftlb import names
+from kube_nftlb.agent.announcing.pools import Pools
+from kube_nftlb.announce.ownership import records
+from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
+from kube_nftlb.commands.cluster.finding import Finding, condition, since
+from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.reasons import AddressProblem
+
+ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
+    "PoolExhausted": "add ranges to the NftlbAddressPool, or another pool, or delete a Service",
+    "NoPool": "create an NftlbAddressPool that selects the Service; see `kubectl get nftlbaddresspools`",
+    "AddressTaken": "ask for another address, or for none",
+    "NotAllowed": "change what the message names, or ask the cluster's administrator",
+}
+"""What to do about a Service that lacks an address."""
+_SEE_ADDRESSES: Final = "see docs/addresses.md"
+_PATIENCE_S: Final = 10
+"""Maximum age in seconds of an object that nobody has looked at yet."""
+_OFF: Final = "see whether the operator runs, and whether addresses.enabled of the chart is set"
+
+
+def find(view: ClusterView, now: datetime) -> list[Finding]:
+    """Return everything: pools first, then Services, then addresses that no node announces."""
+    return [*of_pools(view.pools, now), *of_services(view.services, now), *of_addresses(view, view.farms, now)]
+
+
+def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
+    """Return the pools that are refused, or that nobody has looked at."""
+    found = []
+    for raw in sorted(pools, key=_name):
+        accepted = condition(raw, "Accepted")
+        if accepted is None and _is_old(raw, now):
+            found.append(Finding("address pool", "", _name(raw), "NoStatus", "nobody has looked at it", _OFF))
+        elif accepted is not None and accepted["status"] != "True":
+            todo = "change spec.ranges"
+            found.append(
+                Finding("address pool", "", _name(raw), accepted["reason"], accepted["message"], todo, since(accepted))
+            )
+    return found
+
+
+def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
+    """Return why these Services lack addresses of pools."""
+    findings = []
+    for raw in services:
+        where = raw["metadata"]["namespace"], _name(raw)
+        if (lacks := condition(raw, names.ADDRESS_CONDITION)) is not None:
+            todo = ADDRESS_ADVICE.get(lacks["reason"], "see the NftlbAddressPools")
+            findings.append(Finding("service", *where, lacks["reason"], lacks["message"], todo, since(lacks)))
+        elif _is_old(raw, now):
+            message = f"its class is {names.LOAD_BALANCER_CLASS}, and nobody has looked for an address"
+            findings.append(Finding("service", *where, "NotAssigned", message, _OFF))
+    return sorted(findings, key=lambda each: (each.namespace, each.name))
+
+
+def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
+    """Return the load balancer addresses of farms that no node announces, and why, one finding for each."""
+    announced, pools, found = Announced(view.reports), Pools(_readable(view.pools)), dict[str, Finding]()
+    for raw in farms:
+        for address in (raw.get("spec") or {}).get("addresses") or ():
+            ip = address.get("ip") or ""
+            if address.get("type") != "LoadBalancer" or ip in found or announced.nodes(ip):
+                continue
+            where = raw["metadata"]["namespace"], _name(raw)
+            if blocked := announced.blocked(ip):
+                todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
+                found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
+            elif announced.is_complete and pools.of(ip) is not None and _is_old(raw, now):
+                message = f"no node announces {ip}, {_holder(ip, view.holders)}"
+                todo = "see whether agents run, and whether addresses.enabled of the chart is set"
+                found[ip] = Finding("farm", *where, "NotAnnounced", message, todo)
+    return sorted(found.values(), key=lambda each: (each.namespace, each.name))
+
+
+def _holder(ip: str, holders: Iterable[JsonObject]) -> str:
+    """Return who should announce an address, by its Lease."""
+    name = dict(records.parse(raw) for raw in holders).get(ip, records.NOBODY).holder
+    return f"though {name} holds it" if name else "and none tells why"
+
+
+def _readable(pools: Iterable[JsonObject]) -> Iterator[AddressPool]:
+    for raw in pools:
+        try:
+            yield AddressPool.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
+        except ValidationError:
+            # Of another version: the agents keep what they had.
+            continue
+
+
+def _is_old(raw: JsonObject, now: datetime) -> bool:
+    created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
+    return created is not None and (now - created).total_seconds() > _PATIENCE_S
+
+
+def _name(raw: JsonObject) -> str:
+    return str(raw["metadata"]["name"])

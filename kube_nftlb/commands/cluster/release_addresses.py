@@ -1,0 +1,77 @@
+"""Take the addresses of pools from Services, once no operator assigns any: for the end of an installation."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kube_nftlb import errors, names
+from kube_nftlb.announce.ownership import records
+from kube_nftlb.commands.cluster.finding import condition
+from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import LEASES, SERVICES, JsonObject
+
+_AT_ONCE: Final = 16
+_LOOK_AGAIN_S: Final = 5.0
+"""An operator that is about to end may write an address until then."""
+_LOOKS: Final = 24
+
+
+async def release(target: Target, *, wait: bool) -> int:
+    """Take away all addresses that the operator has assigned, and their Leases in ``target.namespace``.
+
+    Return how many Services had one.
+
+    With ``wait``, look again until nobody has assigned any for 5 s. Raises UnavailableError if an operator goes on.
+    """
+    async with connected(target) as kube:
+        had = await _release(kube, target.namespace)
+        for _ in range(_LOOKS if wait else 0):
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            if not (again := await _release(kube, target.namespace)):
+                return len(had)
+            had |= again
+    if wait:
+        raise errors.UnavailableError("an operator goes on assigning addresses: see that its pods are gone")
+    return len(had)
+
+
+async def _release(kube: Kube, namespace: str | None) -> set[str]:
+    """Look once. Return the names of the Services."""
+    services = (await kube.list(SERVICES, transform=_assigned)).items
+    holders = await list_if_allowed(kube, LEASES, namespace, label_selector=f"{records.LABEL}=true") or ()
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def in_turn(change: Coroutine[Any, Any, None]) -> None:
+        # One that is gone has no address either.
+        async with turns:
+            with contextlib.suppress(errors.NotFoundError):
+                await change
+
+    changes = [*(_clear(kube, each) for each in services), *(_delete(kube, each) for each in holders)]
+    await asyncio.gather(*map(in_turn, changes))
+    return {_name(each) for each in services}
+
+
+def _assigned(raw: JsonObject) -> JsonObject | None:
+    """Return a Service that the operator has given an address, or has told why it has none; None for others."""
+    return raw if condition(raw, names.ADDRESS_CONDITION) is not None else None
+
+
+async def _clear(kube: Kube, raw: JsonObject) -> None:
+    # What the field manager no longer applies goes. Addresses that another program wrote stay.
+    metadata = {key: raw["metadata"][key] for key in ("name", "namespace", "uid")}
+    await kube.apply(
+        SERVICES, {"metadata": metadata}, field_manager=names.FIELD_MANAGER_ADDRESSES, subresource="status"
+    )
+    print(f"service {_name(raw)} has no address of a pool any more", file=sys.stderr, flush=True)
+
+
+async def _delete(kube: Kube, raw: JsonObject) -> None:
+    await kube.delete(LEASES, raw["metadata"]["name"], raw["metadata"]["namespace"])
+
+
+def _name(raw: JsonObject) -> str:
+    return f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
