@@ -78,7 +78,7 @@ def test_a_dead_node_is_left_within_a_second_and_a_half(
     cluster: Cluster, namespace: str, pair: tuple[str, str]
 ) -> None:
     ip, node = pair[0], cluster.nodes[2]
-    cluster.serve("web", 2, namespace, node=cluster.nodes[0])
+    cluster.serve("web", 1, namespace, node=cluster.nodes[0])
     announce(cluster, "web", namespace, ip)
     routed(cluster, ROUTER, ip, *cluster.nodes)
     with cluster.hammer(CLIENT, ip, "--timeout", "0.5") as met, contextlib.ExitStack() as stack:

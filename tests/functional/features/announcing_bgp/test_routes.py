@@ -68,10 +68,10 @@ def test_with_traffic_policy_local_only_nodes_with_endpoints_have_routes(
     cluster.serve("web", 1, namespace, node=first)
     announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
     routed(cluster, ROUTER, ip, first)
-    cluster.serve("web", 1, namespace, node=second)
-    routed(cluster, ROUTER, ip, second)
+    cluster.serve("web", 2, namespace, node=second)
+    routed(cluster, ROUTER, ip, first, second)
     kubectl = Kubectl(cluster)
-    eventually(lambda: f"announced by {second}" in kubectl.run("get", "web", "-n", namespace).stdout, "get says it")
+    eventually(lambda: f"announced by {first}, {second}" in kubectl.run("get", "web", "-n", namespace).stdout, "get says it")
 
 
 def test_a_node_whose_last_endpoint_terminates_goes_on_but_others_are_preferred(
