@@ -77,7 +77,8 @@ _BFDD = """bfd
 
 
 def _bgpd(router: RouterPlan, nodes: list[NodePlan]) -> Iterable[str]:
-    neighbors = [(str(own.ip), family) for node in nodes for family, own in enumerate(node.addresses)]
+    pairs = [(str(four.ip), str(six.ip)) for four, six in (node.addresses for node in nodes)]
+    neighbors = [(address, family) for pair in pairs for family, address in enumerate(pair)]
     yield f"router bgp {ROUTERS_ASN}"
     yield f" bgp router-id {router.inside[0].ip}"
     yield " no bgp ebgp-requires-policy"

@@ -109,7 +109,7 @@ def _networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     first, dash, last = text.partition("-")
     if not dash:
         return [ipaddress.ip_network(text)]
-    return list(ipaddress.summarize_address_range(ipaddress.ip_address(first), ipaddress.ip_address(last)))  # type: ignore[type-var]  # both are of one family
+    return list(ipaddress.summarize_address_range(ipaddress.ip_address(first), ipaddress.ip_address(last)))
 
 
 def _add(community: str) -> str:

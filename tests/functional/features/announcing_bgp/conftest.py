@@ -37,7 +37,7 @@ def _lab() -> Iterator[Used]:
                 key = router.name if router.password else ""
                 cluster.apply(peer(name, str(address.ip), passwordKey=key, bfd={}))
         for node in cluster.nodes:
-            eventually(lambda node=node: established(cluster, node) == 4, f"{node} has its sessions", 60)
+            has_sessions(cluster, node)
         yield Used(cluster, [])
 
 
@@ -56,6 +56,11 @@ def peer(name: str, address: str, **spec: object) -> dict[str, object]:
         "metadata": {"name": name},
         "spec": {"address": address, "asn": ROUTERS_ASN, "myAsn": NODES_ASN, **spec},
     }
+
+
+def has_sessions(cluster: Cluster, node: str) -> None:
+    """Wait until the sessions of a node with both routers, in both families, are established."""
+    eventually(lambda: established(cluster, node) == 4, f"{node} has its sessions", 60)
 
 
 def established(cluster: Cluster, node: str) -> int:

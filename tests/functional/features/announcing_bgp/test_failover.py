@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from lab.places import CLIENT
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster
 from tests.functional.commands import Kubectl
 from tests.functional.features.announcing.test_gate import rolling
-from tests.functional.features.announcing_bgp.conftest import ROUTERS, established
+from tests.functional.features.announcing_bgp.conftest import ROUTERS, has_sessions
 from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, cut, served, unplugged
 
@@ -55,7 +55,7 @@ def test_a_crash_moves_nothing(
             time.sleep(0.02)
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
-    eventually(lambda: established(cluster, node) == 4, "its sessions are established", 30)
+    has_sessions(cluster, node)
 
 
 @pytest.mark.parametrize("restart", [_restart_agent, _restart_both])
@@ -71,7 +71,7 @@ def test_a_restart_of_the_only_node_that_serves_loses_no_route(
         time.sleep(5)
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
-    eventually(lambda: established(cluster, node) == 4, "its sessions are established", 30)
+    has_sessions(cluster, node)
 
 
 def test_a_dead_node_is_left_within_a_second_and_a_half(
@@ -81,13 +81,13 @@ def test_a_dead_node_is_left_within_a_second_and_a_half(
     cluster.serve("web", 1, namespace, node=cluster.nodes[0])
     announce(cluster, "web", namespace, ip)
     routed(cluster, ROUTER, ip, *cluster.nodes)
-    with cluster.hammer(CLIENT, ip, "--timeout", "0.5") as met, contextlib.ExitStack() as stack:
+    with cluster.hammer(CLIENT, ip, 80, "--timeout", "0.5") as met, contextlib.ExitStack() as stack:
         with RouteWatch(cluster, ROUTER, ip, lambda number: number == 2) as watch:
             stack.enter_context(unplugged(cluster, node))
         time.sleep(2)
     print(f"left after {watch.took_s:.3f} s; {met['attempts']} connections, gap {met['longest_gap_ms']} ms")
     assert watch.took_s < 3
-    eventually(lambda: established(cluster, node) == 4, "it is back", 60)
+    has_sessions(cluster, node)
     routed(cluster, ROUTER, ip, *cluster.nodes)
 
 

@@ -1,6 +1,7 @@
 """Routers have a route to each node that serves an address, as soon as it does, and no longer than it does."""
 
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,7 +26,8 @@ def test_routers_share_the_connections_among_all_nodes_in_both_families(
     announce(cluster, "web", namespace, *pair, ipFamilyPolicy="RequireDualStack")
     for router in ROUTERS:
         for ip in pair:
-            eventually(lambda router=router, ip=ip: len(hops(cluster, router.name, ip)) == 3, f"{ip} is routed", 30)
+            at_all_nodes = partial(_has_hops, cluster, router.name, ip, 3)
+            eventually(at_all_nodes, f"{router.name} has {ip} at all nodes", 30)
     for ip in pair:
         served(cluster, ip)
         assert len(cluster.answers(CLIENT, ip, 80, number=40)) == 3
@@ -36,12 +38,17 @@ def test_routers_share_the_connections_among_all_nodes_in_both_families(
     assert f"unreachable {pair[0]} proto 110 metric 100" in said
 
 
+def _has_hops(cluster: Cluster, router: str, ip: str, number: int) -> bool:
+    return len(hops(cluster, router, ip)) == number
+
+
 def test_a_route_follows_the_first_and_the_last_ready_endpoint(
     cluster: Cluster, namespace: str, pair: tuple[str, str]
 ) -> None:
     ip = pair[0]
     announce(cluster, "web", namespace, ip, selector=None)
-    came, went = [], []
+    came: list[float] = []
+    went: list[float] = []
     for number in range(FLIPS):
         for ready, found in ((True, came), (False, went)):
             with RouteWatch(cluster, ROUTER, ip, bool if ready else _is_gone) as watch:
@@ -71,7 +78,9 @@ def test_with_traffic_policy_local_only_nodes_with_endpoints_have_routes(
     cluster.serve("web", 2, namespace, node=second)
     routed(cluster, ROUTER, ip, first, second)
     kubectl = Kubectl(cluster)
-    eventually(lambda: f"announced by {first}, {second}" in kubectl.run("get", "web", "-n", namespace).stdout, "get says it")
+    eventually(
+        lambda: f"announced by {first}, {second}" in kubectl.run("get", "web", "-n", namespace).stdout, "get says it"
+    )
 
 
 def test_a_node_whose_last_endpoint_terminates_goes_on_but_others_are_preferred(
