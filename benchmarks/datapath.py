@@ -16,17 +16,7 @@ from benchmarks.rounds import interleaved
 from benchmarks.scope import Scope
 from benchmarks.servers import Result
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, NONE, Subject
-from benchmarks.testbed import (
-    DIRECT,
-    STATIC,
-    Place,
-    Target,
-    add_others,
-    add_static_rule,
-    app_of,
-    place_of,
-    targets_of,
-)
+from benchmarks.testbed import DIRECT, STATIC, Place, Target, add_others, add_static_rule, app_of, place_of, targets_of
 from kube_nftlb import errors
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 

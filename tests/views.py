@@ -11,7 +11,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Facts, Serve, decide
 from kube_nftlb.agent.table import farm_options, traffic_policy
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.nftlb import objects
 
 ANYWHERE = NodeFacts()

@@ -2,7 +2,7 @@
 
 ::
 
-    informers, node ──► sync.inputs ──► sync.queue
+    informers, node ──► sync.loop_state ──► sync.queue
                           │ facts          │ a batch of keys
                           ▼                ▼
                         sync.farm_index ──► sync.programmer

@@ -15,7 +15,7 @@ from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.base import nftlb_port
@@ -25,7 +25,6 @@ from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.netfilter.challenge import Challenger
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from kube_nftlb.netfilter.tracing import tracer
@@ -39,9 +38,9 @@ _log = structlog.get_logger()
 
 
 class Assembly(NamedTuple):
-    """The inputs for the watches, the loop, libnftables, and the connections of farms."""
+    """The state that the watches fill, the loop, libnftables, and the connections of farms."""
 
-    inputs: Inputs
+    state: LoopState
     reconciler: Reconciler
     nft: Nft
     connections: Connections
@@ -59,11 +58,11 @@ async def assemble(
     connections = Connections(conntrack, challenger, clock)
 
     def on_silence(message: str | None) -> None:
-        inputs.progress.engine_error = message
+        state.progress.engine_error = message
         on_progress()
 
     def on_version(version: str) -> None:
-        inputs.progress.nftlb_version = version
+        state.progress.nftlb_version = version
         on_progress()
 
     client = NftlbClient(
@@ -72,19 +71,17 @@ async def assemble(
     # The table of a trace is its own, and goes with it.
     table = AgentTable(nft, nftlb_port(settings.port))
     watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
-    netfilter, elements = NftSocket.open(), NetfilterSocket.open()
-    nftables = NftablesEngine(
-        nft, netfilter, TableElements(elements), connections, table, settings.nftables_file, clock
-    )
+    netfilter, elements = NftSocket.open(), TableElements.open()
+    nftables = NftablesEngine(nft, netfilter, elements, connections, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
     engines = Engines(nftables, nftlb, clock)
-    inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
-    watch.call(inputs.wake.set)
+    state = LoopState(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
+    watch.call(state.wake.set)
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(
-            inputs,
-            Reconciler(inputs, engines, table, reader, watch, links, clock, on_progress=on_progress),
+            state,
+            Reconciler(state, engines, table, reader, watch, links, clock, on_progress=on_progress),
             nft,
             connections,
         )

@@ -26,8 +26,8 @@ from kube_nftlb.agent.node_watch import NodeWatch
 from kube_nftlb.agent.status.drains import Drains
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
-from kube_nftlb.agent.status.writer import NodeReporter
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.status.node_reporter import NodeReporter
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
 from kube_nftlb.announce.bgp.table import RouteTable
@@ -79,7 +79,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
     reporter = NodeReporter(kube, settings.node_name, settings.report_s)
     assembly = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, settings.limits))
-    inputs, reconciler, nft, connections = assembly
+    state, reconciler, nft, connections = assembly
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
@@ -90,14 +90,14 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
             settings.node_name,
             settings.namespace,
             settings.responder_socket,
-            inputs,
+            state,
             reporter.changed,
             RouteTable(settings.bgp_table) if settings.bgp else None,
             _bird(settings, kube, reporter.changed),
         )
         reporter.addresses = lambda: announcing.summary
         reporter.bgp = lambda: announcing.bgp
-    gauges = Gauges(inputs, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+    gauges = Gauges(state, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
     page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
@@ -106,20 +106,20 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.probe_address is not None:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
-    drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
-    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes, announcing)
+    drains = Drains(state.draining, connections, reconciler.progress, reporter.changed)
+    node_watch = NodeWatch(kube, state, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
-    takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
+    takeover = _takeover(rules, state, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
     # nftlb ends at the same time as the agent, which is no news for the Node's Events.
     node_events = NodeEvents(events, own_node, reconciler.progress)
     stop_first: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
     stop_after_handover: dict[str, Duty] = {"report": partial(reporter.run, reconciler)}
     duties: dict[str, Duty] = {
         "node-watch": node_watch.run,
-        "watch": partial(watch_farms, kube, inputs, health_checks, settings.limits),
-        "watch-slices": partial(watch_slices, kube, inputs, health_checks),
-        "watch-policies": partial(watch_policies, kube, inputs, settings.limits),
+        "watch": partial(watch_farms, kube, state, health_checks, settings.limits),
+        "watch-slices": partial(watch_slices, kube, state, health_checks),
+        "watch-policies": partial(watch_policies, kube, state, settings.limits),
         "drains": drains.run,
         "connections": connections.run,
         "health-checks": health_checks.run,
@@ -129,7 +129,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if announcing is not None:
         duties["announce"] = announcing.run
     if settings.traffic is not None:
-        series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
+        series = TrafficSeries(state.index, settings.traffic, time.monotonic)
         duties["traffic"] = partial(count_traffic, series.add)
     on_proxy_ports: dict[str, Duty] = {
         "health": partial(serve_when_free, health.answer, settings.health_address),
@@ -159,7 +159,7 @@ def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:
 
 
 def _takeover(
-    rules: ProxyRules, inputs: Inputs, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
+    rules: ProxyRules, state: LoopState, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
 ) -> Takeover:
     def tell(message: str) -> None:
         if (node := own_node.current) is not None:
@@ -168,11 +168,11 @@ def _takeover(
 
     return Takeover(
         rules,
-        inputs.progress,
+        state.progress,
         MonotonicClock(),
         ports=held_by_others,
         legacy_nat=has_legacy_nat,
-        unserved=partial(unserved_by, inputs),
+        unserved=partial(unserved_by, state),
         cleanup=cleanup,
         on_change=reporter.changed,
         on_removed=tell,

@@ -1,4 +1,4 @@
-"""List and watch NftlbFarms, EndpointSlices and NftlbPolicies for the inputs."""
+"""List and watch NftlbFarms, EndpointSlices and NftlbPolicies for the loop."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kube_nftlb import __version__, names
 from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
@@ -35,29 +35,29 @@ Json = dict[str, Any]
 _log = structlog.get_logger()
 
 
-async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
+async def watch_farms(kube: Kube, state: LoopState, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
     """Pass all farms and each change to the loop and the health checks, until cancelled.
 
     Farms beyond the limit of their namespace are passed as if there were none. While the API server is unreachable
     nothing changes.
     """
-    farms = _Farms(inputs, health_checks, limits)
+    farms = _Farms(state, health_checks, limits)
     async with _background(farms.budget_filter.read_missing(kube, farms.read)):
-        handlers = Handlers(farms.replace, farms.put, farms.remove, inputs.seen)
+        handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen)
         await list_and_watch(kube, FARMS, handlers, transform=farms.take)
 
 
 class _Farms:
-    def __init__(self, inputs: Inputs, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
+    def __init__(self, state: LoopState, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
         budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
         self.budget_filter = NamespaceBudgetFilter(budget, FARMS, farm_rank, farm_size, self._leave_out)
-        self._inputs = inputs
+        self._state = state
         self._health_checks = health_checks
         self._seen: dict[FarmKey, int] = {}
 
     def take(self, raw: Json) -> Json:
         """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
-        farm = parse(raw) if self.budget_filter.admits(_key(raw), raw) else None
+        farm = parse(raw) if self.budget_filter.admits(FarmKey.of(raw), raw) else None
         metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
         return {
             "metadata": metadata,
@@ -67,52 +67,52 @@ class _Farms:
 
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        self._seen = {_key(item): _metadata_fingerprint(item) for item in listing.items}
-        parsed = {_key(item): item for item in listing.items if item["farm"] is not None}
+        self._seen = {FarmKey.of(item): _metadata_fingerprint(item) for item in listing.items}
+        parsed = {FarmKey.of(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
         farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
-        self._inputs.replace_all(farms, version)
-        self._health_checks.replace_all(_checked(farm, self._inputs) for farm in farms)
+        self._state.replace_all(farms, version)
+        self._health_checks.replace_all(_checked(farm, self._state) for farm in farms)
         for key, item in parsed.items():
             if isinstance(problem := item["farm"], Problem):
-                self._inputs.put_unreadable(key, problem, version, item["references"])
+                self._state.put_unreadable(key, problem, version, item["references"])
         self.budget_filter.listed(self._seen.keys(), parsed.keys())
 
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
-        if self._seen.get(_key(raw)) != _metadata_fingerprint(raw):
+        if self._seen.get(FarmKey.of(raw)) != _metadata_fingerprint(raw):
             self.read(raw)
 
     def read(self, raw: Json) -> None:
-        self._seen[_key(raw)] = _metadata_fingerprint(raw)
-        if not self.budget_filter.admits(_key(raw), raw):
-            self._leave_out(_key(raw))
+        self._seen[FarmKey.of(raw)] = _metadata_fingerprint(raw)
+        if not self.budget_filter.admits(FarmKey.of(raw), raw):
+            self._leave_out(FarmKey.of(raw))
             return
         farm = parse(raw)
         if isinstance(farm, Farm):
-            self._inputs.put(farm)
-            self._health_checks.put(_checked(farm, self._inputs))
+            self._state.put(farm)
+            self._health_checks.put(_checked(farm, self._state))
         else:
-            self._inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
+            self._state.put_unreadable(FarmKey.of(raw), farm, _version(raw), raw_references(raw))
 
     def remove(self, raw: Json) -> None:
-        self._seen.pop(_key(raw), None)
-        self._inputs.remove(_key(raw), _version(raw))
-        self._health_checks.remove(_key(raw))
-        self.budget_filter.remove(_key(raw))
+        self._seen.pop(FarmKey.of(raw), None)
+        self._state.remove(FarmKey.of(raw), _version(raw))
+        self._health_checks.remove(FarmKey.of(raw))
+        self.budget_filter.remove(FarmKey.of(raw))
 
     def _leave_out(self, key: FarmKey) -> None:
-        self._inputs.remove(key, self._inputs.seen_version + 1)
+        self._state.remove(key, self._state.seen_version + 1)
         self._health_checks.remove(key)
 
 
-async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
+async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckPorts) -> None:
     """Pass the EndpointSlices of all Services and each change to the loop and the health checks, until cancelled."""
 
     def change(raw: Json, new: Slice | None) -> None:
         made_at = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
-        for farm in inputs.put_slice(_slice_key(raw), new, _version(raw), made_at):
-            health_checks.put(inputs.resolved(farm))
+        for farm in state.put_slice(_slice_key(raw), new, _version(raw), made_at):
+            health_checks.put(state.resolved(farm))
 
     def put(raw: Json) -> None:
         kube.servers.learn(raw)
@@ -128,16 +128,16 @@ async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPor
 
     def replace(listing: Listing) -> None:
         present = {_slice_key(raw) for raw in listing.items}
-        for farm in inputs.slices_listed(present, int(listing.resource_version)):
-            health_checks.put(inputs.resolved(farm))
+        for farm in state.slices_listed(present, int(listing.resource_version)):
+            health_checks.put(state.resolved(farm))
 
-    handlers = Handlers(replace, put, remove, inputs.slices_seen)
+    handlers = Handlers(replace, put, remove, state.slices_seen)
     await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
 
 
-def _checked(farm: Farm, inputs: Inputs) -> Farm:
+def _checked(farm: Farm, state: LoopState) -> Farm:
     """Return a farm as health checks need it: with its backends if it has one, which few have."""
-    return farm if farm.spec.health_check_node_port is None else inputs.resolved(farm)
+    return farm if farm.spec.health_check_node_port is None else state.resolved(farm)
 
 
 def parsed_slice(raw: Json) -> Slice | None:
@@ -150,38 +150,38 @@ def parsed_slice(raw: Json) -> Slice | None:
         return None
 
 
-async def watch_policies(kube: Kube, inputs: Inputs, limits: NamespaceLimits) -> None:
+async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) -> None:
     """Pass all policies and each change to the loop, until cancelled; none beyond the limits of their namespaces."""
 
     def leave_out(key: PolicyKey) -> None:
-        inputs.refuse_policy(key)
+        state.refuse_policy(key)
 
     budget: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
     budget_filter = NamespaceBudgetFilter(budget, POLICIES, policy_rank, policy_size, leave_out)
 
     def take(raw: Json) -> Json:
-        return raw if budget_filter.admits(_policy_key(raw), raw) else name_only(raw)
+        return raw if budget_filter.admits(PolicyKey.of(raw), raw) else name_only(raw)
 
     def replace(listing: Listing) -> None:
-        raws = {_policy_key(raw): raw for raw in listing.items}
+        raws = {PolicyKey.of(raw): raw for raw in listing.items}
         parsed = {key: raw for key, raw in raws.items() if "spec" in raw and budget_filter.has(key)}
-        inputs.replace_policies(parsed.values(), int(listing.resource_version))
+        state.replace_policies(parsed.values(), int(listing.resource_version))
         for key in raws.keys() - parsed.keys():
-            inputs.refuse_policy(key)
+            state.refuse_policy(key)
         budget_filter.listed(raws.keys(), parsed.keys())
 
     def put(raw: Json) -> None:
-        if budget_filter.admits(_policy_key(raw), raw):
-            inputs.put_policy(raw)
+        if budget_filter.admits(PolicyKey.of(raw), raw):
+            state.put_policy(raw)
         else:
-            inputs.refuse_policy(_policy_key(raw))
+            state.refuse_policy(PolicyKey.of(raw))
 
     def remove(raw: Json) -> None:
-        inputs.remove_policy(raw)
-        budget_filter.remove(_policy_key(raw))
+        state.remove_policy(raw)
+        budget_filter.remove(PolicyKey.of(raw))
 
     async with _background(budget_filter.read_missing(kube, put)):
-        await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, inputs.policies_seen), transform=take)
+        await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, state.policies_seen), transform=take)
 
 
 @asynccontextmanager
@@ -220,14 +220,6 @@ def parse(raw: Json) -> Farm | Problem:
         message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
         return Problem("Invalid", f"{message}; upgrade the agents", generation)
     return farm.model_copy(update={"unknown": unknown}) if unknown else farm
-
-
-def _key(raw: dict[str, Any]) -> FarmKey:
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
-
-
-def _policy_key(raw: Json) -> PolicyKey:
-    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _slice_key(raw: Json) -> SliceKey:

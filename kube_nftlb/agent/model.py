@@ -122,8 +122,8 @@ class NodeFarm:
         return not any(endpoint.schedulable for endpoint in self.endpoints)
 
 
-class Programmed(NamedTuple):
-    """A farm in an engine."""
+class SentFarm(NamedTuple):
+    """A farm as an engine has sent it to its data plane: the kernel may not have it, until that is verified."""
 
     engine: Engine
     listeners: frozenset[Listener]

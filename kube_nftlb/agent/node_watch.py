@@ -14,7 +14,7 @@ from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.announcing.nodes import NodeSeen, seen
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.http_server import ALL_ADDRESSES
@@ -35,7 +35,7 @@ class NodeWatch:
     def __init__(
         self,
         kube: Kube,
-        inputs: Inputs,
+        state: LoopState,
         own_node: OwnNode,
         settings: AgentSettings,
         count: Callable[[int], None] = lambda _: None,
@@ -46,7 +46,7 @@ class NodeWatch:
         ``announcing``, if any, gets what decides which of them may announce addresses.
         """
         self._kube = kube
-        self._inputs = inputs
+        self._state = state
         self._settings = settings
         self._own_node = own_node
         self._count = count
@@ -69,7 +69,7 @@ class NodeWatch:
         return self._facts().all_port_ips or (ALL_ADDRESSES,)
 
     def _set_nodes(self, ips: frozenset[str], number: int) -> None:
-        self._inputs.set_node_ips(ips)
+        self._state.set_node_ips(ips)
         self._count(number)
 
     def _tell(self) -> None:
@@ -80,7 +80,7 @@ class NodeWatch:
             for text in cidrs:
                 network = ipaddress.ip_network(text, strict=False)
                 ranges[family_of(network)].add(str(network))
-        self._inputs.set_node(self._facts(), ranges)
+        self._state.set_node(self._facts(), ranges)
 
     def _facts(self) -> NodeFacts:
         settings = self._settings

@@ -9,9 +9,9 @@ serve without it. Two listeners overlap although they differ if
 """
 
 import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import ALL_PORTS, Listener, listeners_of, node_ports
@@ -25,6 +25,11 @@ class FarmKey(NamedTuple):
 
     namespace: str
     name: str
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the identity of a farm object."""
+        return cls(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 class Conflict(NamedTuple):

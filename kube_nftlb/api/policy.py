@@ -1,7 +1,8 @@
 """NftlbPolicy: an allow list or deny list of client addresses that farms refer to."""
 
 import ipaddress
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
@@ -16,6 +17,11 @@ class PolicyKey(NamedTuple):
 
     namespace: str
     name: str
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        """Return the identity of a policy object."""
+        return cls(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 class AddressRange(NamedTuple):

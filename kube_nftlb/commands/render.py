@@ -23,7 +23,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, POLIC
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import Profile, build
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
@@ -76,15 +76,15 @@ def render(
 
 def _farms(manifests: Manifests, profile: Profile) -> Rendered:
     cache = Cache()
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     raws: dict[FarmKey, JsonObject] = {}
     problems: list[str] = []
     notes = list(manifests.notes)
     for resource, raw in manifests.objects:
         if resource == NODES:
-            writer.put(resource, raw)
+            ingest.put(resource, raw)
         elif resource != POLICIES:
-            problems.extend(_take(writer, resource, raw, raws))
+            problems.extend(_take(ingest, resource, raw, raws))
     for key, service in sorted(cache.services.items()):
         todo = diff(
             service,
@@ -102,12 +102,12 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
         problems.extend(f"Service {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in todo.problems)
         for delete in todo.deletes:
             notes.append(f"NftlbFarm {'/'.join(delete.farm.key)} would be deleted: {delete.reason}")
-            writer.forget(FARMS, delete.farm.key, delete.farm.resource_version)
+            ingest.forget(FARMS, delete.farm.key, delete.farm.resource_version)
             raws.pop(delete.farm.key, None)
         for apply in todo.applies:
             raw = _written(apply.body, raws.get(apply.key))
             raws[apply.key] = raw
-            writer.put(FARMS, raw)
+            ingest.put(FARMS, raw)
         if serves(service) and not cache.slices.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice or workload in the manifests: no backends")
     view = ClusterView(
@@ -123,14 +123,14 @@ def _of_kind(manifests: Manifests, kind: Resource) -> list[JsonObject]:
     return [raw for resource, raw in manifests.objects if resource == kind]
 
 
-def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
+def _take(ingest: Ingest, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
     """Take in an object with a namespace, farms in ``farms`` too; yield what of it is refused."""
-    where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    where = FarmKey.of(raw)
     try:
         if resource == PODS:
-            yield from _take_pod(writer, raw)
+            yield from _take_pod(ingest, raw)
         else:
-            writer.put(resource, raw)
+            ingest.put(resource, raw)
     except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         yield f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}"
         return
@@ -138,12 +138,12 @@ def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[
         farms[where] = raw
 
 
-def _take_pod(writer: CacheWriter, raw: JsonObject) -> list[str]:
+def _take_pod(ingest: Ingest, raw: JsonObject) -> list[str]:
     """Take in what a Pod's annotations ask; what of it is refused."""
     if (slimmed := slim(raw)) is None:
         return []
     key, pod = pod_key(raw), parse_pod(slimmed)
-    writer.put(PODS, slimmed)
+    ingest.put(PODS, slimmed)
     return [f"Pod {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in pod.problems]
 
 

@@ -133,15 +133,15 @@ def _enter_namespaces() -> None:
 
 
 async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes] | None") -> Progress:
-    async with assemble(settings) as (inputs, reconciler, *_):
-        inputs.set_node(NodeFacts(**request["facts"]), {})
-        inputs.set_node_ips(())
+    async with assemble(settings) as (state, reconciler, *_):
+        state.set_node(NodeFacts(**request["facts"]), {})
+        state.set_node_ips(())
         slices = {(each.namespace, each.name): each for raw in request["slices"] if (each := parse_slice(raw))}
         for key, each in slices.items():
-            inputs.put_slice(key, each, _LISTED_AT, None)
-        inputs.slices_listed(slices.keys(), _LISTED_AT)
-        inputs.replace_policies(request["policies"], _LISTED_AT)
-        inputs.replace_all((Farm.model_validate(raw) for raw in request["farms"]), _LISTED_AT)
+            state.put_slice(key, each, _LISTED_AT, None)
+        state.slices_listed(slices.keys(), _LISTED_AT)
+        state.replace_policies(request["policies"], _LISTED_AT)
+        state.replace_all((Farm.model_validate(raw) for raw in request["farms"]), _LISTED_AT)
         loop = asyncio.create_task(reconciler.run())
         try:
             await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)

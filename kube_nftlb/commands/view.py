@@ -72,7 +72,7 @@ class ClusterView:
     def _parsed(self) -> Mapping[FarmKey, _Parsed]:
         parsed: dict[FarmKey, _Parsed] = {}
         for raw in (*self.farms, *self.rivals):
-            metadata, key = raw["metadata"], key_of(raw)
+            metadata, key = raw["metadata"], FarmKey.of(raw)
             identity = (metadata.get("uid"), metadata.get("generation"), metadata.get("ownerReferences"))
             if (known := self._known.get(key)) is not None and known[0] == identity:
                 parsed[key] = known
@@ -84,7 +84,7 @@ class ClusterView:
     @cached_property
     def raw_farms(self) -> Mapping[FarmKey, JsonObject]:
         """The farms as they are written, without rivals."""
-        return {key_of(raw): raw for raw in self.farms}
+        return {FarmKey.of(raw): raw for raw in self.farms}
 
     @cached_property
     def facts(self) -> Mapping[str, NodeFacts]:
@@ -197,11 +197,6 @@ def lacking_address(raw: JsonObject) -> JsonObject | None:
         return raw if assigned[0]["status"] == "False" else None
     ours = spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") == names.LOAD_BALANCER_CLASS
     return raw if ours and not (status.get("loadBalancer") or {}).get("ingress") else None
-
-
-def key_of(raw: JsonObject) -> FarmKey:
-    """Return the identity of a farm object."""
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def is_of_service(raw: JsonObject, service: str) -> bool:

@@ -3,6 +3,7 @@
 An object with ever new findings gets 25 Events, then one every five minutes, as with client-go.
 """
 
+import asyncio
 import itertools
 import secrets
 import time
@@ -68,6 +69,9 @@ class EventQueue(Generic[S, E]):
 _WAITING_MAX = 20_000
 """Of a namespace: two for each of the farms that it may have by default."""
 _MESSAGE_MAX = 1024
+_RETRY_S = 1.0
+_ATTEMPTS_MAX = 3
+"""How often an Event is sent at most to an API server that answers and does not take it for now."""
 _FINDINGS_MAX = 32
 
 Kind = Literal["Normal", "Warning"]
@@ -127,6 +131,8 @@ class Lasting:
 class Events:
     """Queues Events, which ``run`` writes one by one, so that nothing waits for them. Namespaces take turns.
 
+    They wait while the API server cannot be reached: what they say is looked at again only when it changes.
+
     ``exists`` returns False for what need not be remembered any more.
     """
 
@@ -176,14 +182,33 @@ class Events:
         """Write queued Events until cancelled."""
         while True:
             waiting = await self._waiting.take()
-            draft = waiting.draft
             try:
-                body = event(draft, self._source, datetime.now(UTC))
-                await self._kube.create(EVENTS, body, _event_namespace(draft.subject))
-                metrics.EVENTS.labels(draft.reason).inc()
+                await self._write(waiting.draft)
             except errors.KubeNftlbError as error:
-                _log.warning("cannot write event", error=str(error), **_where(draft.subject))
+                _log.warning("cannot write event", error=str(error), **_where(waiting.draft.subject))
                 self._forget(waiting)
+
+    async def _write(self, draft: EventDraft) -> None:
+        """Write an Event, once the API server can be reached. Raises KubeError."""
+        body, failures = event(draft, self._source, datetime.now(UTC)), 0
+        while True:
+            try:
+                await self._kube.create(EVENTS, body, _event_namespace(draft.subject))
+            except errors.ConflictError:
+                # Its name is unique: it was written, and the answer was lost.
+                break
+            except errors.KubeUnreachableError:
+                # Nobody else's could be written meanwhile.
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except errors.KubeError as error:
+                failures += 1
+                if failures >= _ATTEMPTS_MAX or not (error.status >= 500 or error.status == 429):
+                    raise
+                await asyncio.sleep(_RETRY_S)
+                continue
+            break
+        metrics.EVENTS.labels(draft.reason).inc()
 
 
 def event(draft: EventDraft, source: Source, now: datetime) -> JsonObject:

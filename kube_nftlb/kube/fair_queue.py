@@ -41,8 +41,8 @@ class FairQueue(Generic[K]):
         return iter(self._since)
 
     def add(self, key: K, since: int = 0) -> None:
-        """Add a key, or look again if a waiting one is urgent. A waiting key keeps its first ``since``."""
-        self._since.setdefault(key, since)
+        """Add a key, or look again if a waiting one is urgent. The lowest ``since`` of a waiting key counts."""
+        self._since[key] = min(since, self._since.get(key, since))
         lane, other = (self._urgent, self._others) if self._is_urgent(key) else (self._others, self._urgent)
         other.discard(key)
         lane.add(key)

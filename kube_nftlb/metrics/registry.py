@@ -3,14 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
 Program = Literal["operator", "agent"]

@@ -7,8 +7,8 @@ Entering a namespace takes the capability SYS_ADMIN. ``unshare`` and ``setns`` a
 import ctypes
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,21 +46,8 @@ def in_thread(function: Callable[[], _T]) -> _T:
 
     What the function does to its thread, such as entering a namespace, ends with the thread.
     """
-    results: list[_T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:  # raised again in the caller's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(function).result()
 
 
 def in_namespace(namespace: Path | int, function: Callable[[], _T]) -> _T:

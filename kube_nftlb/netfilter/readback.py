@@ -10,9 +10,7 @@ from typing import Protocol
 
 from kube_nftlb import metrics
 from kube_nftlb.netfilter import netlink, rules
-from kube_nftlb.netfilter.netlink import NetfilterClient
-from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
-from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
+from kube_nftlb.netfilter.nftables.reading import ContentsReader, KernelContents
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _GEN_ID = 1
@@ -47,17 +45,13 @@ async def confirmed(reader: TableReader, compare: Callable[[], Awaitable[str | N
     return drift
 
 
-class RulesetReader(NetfilterClient):
+class RulesetReader(KernelContents):
     """Reads nftables in this network namespace. Use ``open``."""
 
     async def generation(self) -> int:
         """See ``TableReader``."""
         answers = await self._netfilter.ask("inet", netlink.GET_GENERATION)
         return int.from_bytes(netlink.find(answers[0], _GEN_ID) or b"", "big")
-
-    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
-        """See ``TableReader``."""
-        return await read(self._netfilter, table, with_elements)
 
     async def expressions(self, family: str, table: str, chain: str) -> list[bytes]:
         """Return the expressions of all rules of a chain."""

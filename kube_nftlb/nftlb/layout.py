@@ -15,14 +15,13 @@ the backends in an anonymous map.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from kube_nftlb.netfilter.table_text import FAMILIES as FAMILIES
+from kube_nftlb.netfilter.table_text import TableFamily as TableFamily
 from kube_nftlb.nftlb import objects
 
 TABLE = "nftlb"
-
-TableFamily = Literal["ip", "ip6"]
-FAMILIES: tuple[TableFamily, ...] = ("ip", "ip6")
 
 NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
 """The maps to a farm's chain ``nat-F``, for connections from outside."""

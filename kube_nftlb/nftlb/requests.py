@@ -4,7 +4,7 @@ nftlb merges what it is sent into what it has: a list is never shortened by a PO
 """
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -67,28 +67,23 @@ class RemoveSession:
 Step = PutFarm | RemoveFarm | RemoveBackends | RemoveAddress | RemoveSession
 
 
-def put_request(farms: Iterable[objects.Farm]) -> Request:
-    """Return one POST for several farms: nftlb makes a transaction for each, in this order."""
-    return Request("POST", "/farms", json.dumps(objects.document(farms)).encode())
-
-
-def request(step: Step) -> Request:
-    """Return the request for a step."""
-    match step:
-        case PutFarm(farm):
-            return put_request([farm])
-        case RemoveFarm(name):
+def request(*steps: Step) -> Request:
+    """Return the request for a step, or for several that put farms, of which nftlb makes a transaction each in turn."""
+    match steps:
+        case (RemoveFarm(name),):
             return Request("DELETE", f"/farms/{name}")
-        case RemoveBackends(name, (backend,)):
+        case (RemoveBackends(name, (backend,)),):
             return Request("DELETE", f"/farms/{name}/backends/{backend}")
-        case RemoveBackends(name, backends):
+        case (RemoveBackends(name, backends),):
             gone = [{"name": backend, "action": "delete"} for backend in backends]
             return Request("POST", "/farms", json.dumps({"farms": [{"name": name, "backends": gone}]}).encode())
-        case RemoveAddress(name, address):
+        case (RemoveAddress(name, address),):
             return Request("DELETE", f"/farms/{name}/addresses/{address}")
-        case RemoveSession(name, client):
+        case (RemoveSession(name, client),):
             # nftlb reads a blank for each underscore.
             return Request("DELETE", f"/farms/{name}/sessions/{client.replace(' ', '_')}")
+    farms = [step.farm for step in steps if isinstance(step, PutFarm)]
+    return Request("POST", "/farms", json.dumps(objects.document(farms)).encode())
 
 
 def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:

@@ -12,7 +12,7 @@
 Read in this order: ``main`` says what kopf calls, ``parts`` what there is; ``informers`` list and watch into the
 ``cache``; ``farms`` build what a Service needs; ``sync`` compares that with what exists and writes the difference;
 ``status`` reports. ``cache``, ``farms`` and ``model`` are pure. Nothing is ever written to an EndpointSlice, and of a
-Service only its status, where that is switched on: addresses (``sync.addresses``) and a condition
+Service only its status, where that is switched on: addresses (``sync.address_assigner``) and a condition
 (``sync.service_conditions``).
 """
 

@@ -7,20 +7,20 @@ from typing import get_args
 from kube_nftlb import metrics
 from kube_nftlb.api.base import FAMILIES
 from kube_nftlb.operator.addresses.book import Book
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.reasons import AddressProblem
 
 
-def refresh(writer: CacheWriter, reconciler: Reconciler, waiting: Iterable[str] = (), *, leads: bool) -> None:
+def refresh(ingest: Ingest, reconciler: Reconciler, waiting: Iterable[str] = (), *, leads: bool) -> None:
     """Set all gauges, in a millisecond with thousands of farms. ``waiting`` has a reason for each missing address.
 
     Only the leader sets them: figures of the cluster would count twice.
     """
     if not leads:
         return
-    cache = writer.cache
-    metrics.SERVICE_CHANGES_PENDING.set(writer.changes.pending())
+    cache = ingest.cache
+    metrics.SERVICE_CHANGES_PENDING.set(ingest.changes.pending())
     farms, ready, total = 0, 0, 0
     for farm in cache.farms.values():
         # To resolve all references would take too long; the statuses have the result.

@@ -114,7 +114,7 @@ class Operator:
         parts, raw = self._parts, cast(JsonObject, event["object"])
         if event["type"] is None and resource is SERVICES:
             parts.lister.note_list_of_kopf()
-        change = parts.writer.remove if event["type"] == "DELETED" else parts.writer.put
+        change = parts.ingest.remove if event["type"] == "DELETED" else parts.ingest.put
         parts.mark(change(resource, raw))
 
     def probe(self, path: str) -> Answer:

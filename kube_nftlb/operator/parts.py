@@ -17,7 +17,7 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers.address_informer import AddressInformer
@@ -32,7 +32,7 @@ from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
-from kube_nftlb.operator.sync.addresses import AddressAssigner
+from kube_nftlb.operator.sync.address_assigner import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -66,17 +66,17 @@ class Parts:
             silent_after_s=settings.agent_silent_s,
             addresses=Book(without_class=settings.addresses_without_class) if settings.addresses else None,
         )
-        self.writer = CacheWriter(self.cache)
-        self.lister = Lister(kube, self.writer, self.mark)
+        self.ingest = Ingest(self.cache)
+        self.lister = Lister(kube, self.ingest, self.mark)
         self.active = asyncio.Event()
         """Set once this replica writes."""
         self._events = Events(kube, Source(COMPONENT), exists=partial(exists, self.cache))
-        self._policies = PolicyStatuses(kube, self.writer, self._events, clock)
-        self._silent_agents = SilentAgents(kube, self.writer, self._events, self.mark)
+        self._policies = PolicyStatuses(kube, self.ingest, self._events, clock)
+        self._silent_agents = SilentAgents(kube, self.ingest, self._events, self.mark)
         self._conditions = ServiceConditions(kube, self.cache, clock) if settings.service_status else None
         self.reconciler = Reconciler(
-            self.writer,
-            FarmWriter(kube, self.writer),
+            self.ingest,
+            FarmWriter(kube, self.ingest),
             self._events,
             clock,
             _profile(settings),
@@ -86,25 +86,25 @@ class Parts:
             on_policies=self._policies.mark,
             conditions=self._conditions,
         )
-        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.writer.put_api_host, self.mark)
-        self._pods = PodInformer(kube, self.writer, self._events, self.mark)
-        self._informers = Informers(kube, self.writer, self.mark)
+        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.ingest.put_api_host, self.mark)
+        self._pods = PodInformer(kube, self.ingest, self._events, self.mark)
+        self._informers = Informers(kube, self.ingest, self.mark)
         self._addresses: AddressAssigner | None = None
         self._pool_statuses: PoolStatuses | None = None
         self._address_informer: AddressInformer | None = None
-        if (book := self.cache.addresses) is not None and self.writer.pools is not None:
+        if (book := self.cache.addresses) is not None and self.ingest.pools is not None:
             reconcile = self.reconciler.services.queue.add
-            self._addresses = AddressAssigner(kube, self.writer, book, self._events, clock, self.mark, reconcile)
+            self._addresses = AddressAssigner(kube, self.ingest, book, self._events, clock, self.mark, reconcile)
             self._pool_statuses = PoolStatuses(kube, book)
-            self._address_informer = AddressInformer(kube, self.writer.pools, book, self.mark)
+            self._address_informer = AddressInformer(kube, self.ingest.pools, book, self.mark)
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
             reconcile = self.reconciler.services.queue.add
             self._readiness_gates = ReadinessGateController(
-                kube, self.writer, self._events, clock, reconcile, settings.not_programmed_s
+                kube, self.ingest, self._events, clock, reconcile, settings.not_programmed_s
             )
-            self._gated_pods = GatedPodInformer(kube, self.writer, self._readiness_gates.wake)
+            self._gated_pods = GatedPodInformer(kube, self.ingest, self._readiness_gates.wake)
 
     def readers(self) -> list[Work]:
         """Return what reads beside kopf, in every replica: a standby is as well informed as the leader."""
@@ -153,7 +153,7 @@ class Parts:
     def activate(self) -> None:
         """Reconcile everything, and from now on what changes: this replica writes."""
         self.active.set()
-        self.writer.changes.forget()
+        self.ingest.changes.forget()
         self.mark(self.cache.everything())
         self._pods.start_reporting()
 
@@ -167,17 +167,17 @@ class Parts:
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
         else:
-            self.writer.changes.forget()
+            self.ingest.changes.forget()
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the cluster, if this replica writes."""
         waiting = self._addresses.waiting if self._addresses is not None else ()
-        gauges.refresh(self.writer, self.reconciler, waiting, leads=self.active.is_set())
+        gauges.refresh(self.ingest, self.reconciler, waiting, leads=self.active.is_set())
 
     async def _settle_nodes(self) -> None:
         while True:
             await asyncio.sleep(_SETTLE_EVERY_S)
-            self.mark(self.writer.settle_nodes())
+            self.mark(self.ingest.settle_nodes())
 
 
 def _profile(settings: OperatorSettings) -> Profile:

@@ -124,7 +124,7 @@ async def main() -> None:
             begun = time.perf_counter()
             again = await Node.open(Path(folder) / "none")
             start_s = time.perf_counter() - begun
-            assert len(again.engine.programmed) == crowd.farms + 1
+            assert len(again.engine.sent) == crowd.farms + 1
             again.close()
         print(f"{name}: one endpoint more or less {change_s * 1000:.2f} ms, the start of an agent {start_s:.2f} s")
         subprocess.run(["nft", "flush", "ruleset"], check=True)  # noqa: ASYNC221 - nothing else runs

@@ -65,7 +65,7 @@ async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number
         begun = time.process_time()
         await again.engine._table.load()  # noqa: SLF001 - the part of it that grows
         seconds.append(time.process_time() - begun)
-        assert dict(again.engine.programmed) == dict(node.engine.programmed)
+        assert dict(again.engine.sent) == dict(node.engine.sent)
         assert await again.engine.drift() is None
         again.close()
     # Four times as many; where each looked at all elements, it was 16 times.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.api import farm as model
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench, bench
@@ -50,7 +50,7 @@ async def patched(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Bench]:
 
 async def bring(engine: Bench, wanted: model.Farm | None, name: str) -> None:
     target = translated(wanted, engine.present.get(name)) if wanted else None
-    assert await engine.mirror.apply(plan.steps(engine.present, {name: target})) == {}
+    assert await engine.mirror.send_steps(plan_steps(engine.present, {name: target})) == {}
     assert [await engine.verifier.farm(each) for each in engine.present] == [None] * len(engine.present)
     assert await engine.verifier.base() is None
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.api import values
 from kube_nftlb.nftlb import encoding, layout
 from tests.builders import farm, raw_backend
@@ -77,12 +77,12 @@ async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Ben
         for count in (1, 3):
             wanted = farm(name, **changes, backends=backends[:count])
             seen = translated(wanted, engine.present.get(name))
-            errors = await engine.mirror.apply(plan.steps(engine.present, {name: seen}))
+            errors = await engine.mirror.send_steps(plan_steps(engine.present, {name: seen}))
             if fault := errors.get(name) or await engine.verifier.farm(name):
                 failed.append((changes, count, fault))
         await engine.mirror.sync()
-        assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
-        await engine.mirror.apply(plan.steps(engine.present, {name: None}))
+        assert plan_steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
+        await engine.mirror.send_steps(plan_steps(engine.present, {name: None}))
     assert failed == []
     assert await engine.verifier.base() is None
     assert _recoveries(engine) == 0
@@ -305,7 +305,7 @@ async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
     for name in present:
         assert await engine.verifier.farm(name) is None
         await bring(engine, None, name)
-    await engine.mirror.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
+    await engine.mirror.send_steps(plan_steps(engine.present, dict.fromkeys(engine.present)))
     assert engine.present == {}
     assert _recoveries(engine) == 0
     ruleset = _ruleset()

@@ -9,7 +9,7 @@ import pytest
 from kube_nftlb import addresses, errors
 from kube_nftlb.agent.connections.allowed import Allowed
 from kube_nftlb.agent.connections.connections import Connections
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.conntrack import entries, filters, table
@@ -192,7 +192,7 @@ async def test_of_what_nobody_translated_flows_and_connections_without_a_reply_a
     flow(family, VIP[family], 5, GONE, "tcp", 80)
     connections = Connections(conntrack, FakeConntrack(), FakeClock())
     listeners = frozenset({Listener(VIP[family], "UDP", 53), Listener(VIP[family], "TCP", 80)})
-    await connections.rules_back({"web": Programmed("nftlb", listeners, 1, 1)})
+    await connections.rules_back({"web": SentFarm("nftlb", listeners, 1, 1)})
     assert marks(family) == {2: 0, 4: 0, 5: GONE}
     # The kernel has left out what is translated.
     assert len(told) == (3 if family == "ipv4" else 4)

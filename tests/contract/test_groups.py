@@ -162,7 +162,7 @@ async def test_a_restarted_agent_adopts_groups_and_writes_nothing(
     await node.put("web", wanted)
     before = listed()
     again = await Node.open(tmp_path)
-    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    assert dict(again.engine.sent) == dict(node.engine.sent)
     assert await again.engine.drift() is None
     everybody = Notifications(Notifications.open().socket, ())
     await again.put("web", wanted)
@@ -223,5 +223,5 @@ async def test_the_longest_names_of_chains_are_read_back(node: Node, tmp_path: P
     assert reached(VIPS[0], 20).keys() <= set(ENDPOINTS)
     again = await Node.open(tmp_path)
     assert await again.engine.drift() is None
-    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    assert dict(again.engine.sent) == dict(node.engine.sent)
     again.close()

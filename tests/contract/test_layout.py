@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.engine.nftlb.translate import listeners
+from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent.engine.nftlb.mirror import listeners
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.api import farm as model
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench, bench
@@ -37,12 +38,12 @@ async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Bench]:
 async def bring(engine: Bench, wanted: model.Farm | None, name: str = "web--http") -> None:
     """Plan, apply, and compare all that there is with the kernel."""
     seen = translated(wanted, engine.present.get(name)) if wanted else None
-    assert await engine.mirror.apply(plan.steps(engine.present, {name: seen})) == {}
+    assert await engine.mirror.send_steps(plan_steps(engine.present, {name: seen})) == {}
     if seen is not None:
         assert await engine.verifier.farm(name) is None
     assert await engine.verifier.base() is None
     await engine.mirror.sync()
-    assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
+    assert plan_steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
 
 
 async def test_a_farm_may_have_no_address_on_a_node(engine: Bench) -> None:
@@ -106,7 +107,7 @@ async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, f
     idle = replace(translated(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}])), backends={})
     keeper = translate.keeper({"lo": "00:00:00:00:00:00"})
     odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else keeper
-    assert await engine.mirror.apply(plan.steps({}, {odd.name: odd})) == {}
+    assert await engine.mirror.send_steps(plan_steps({}, {odd.name: odd})) == {}
     await bring(engine, farm(backends=BACKENDS["ipv4"]))
     assert next(iter(engine.present)) == odd.name
     await engine.mirror.rebuild()
@@ -117,8 +118,8 @@ async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, f
 async def test_an_address_moves_from_farm_to_farm(engine: Bench) -> None:
     await bring(engine, farm("old", backends=BACKENDS["ipv4"]), "old")
     new = translated(farm("new", backends=BACKENDS["ipv4"]))
-    assert engine.mirror.programmed.owners(list(listeners(new))) == {"old"}
-    assert await engine.mirror.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
+    assert engine.mirror.sent.owners(list(listeners(new))) == {"old"}
+    assert await engine.mirror.send_steps(plan_steps(engine.present, {"new": new, "old": None})) == {}
     assert await engine.verifier.farm("new") is None
     assert await engine.verifier.base() is None
 

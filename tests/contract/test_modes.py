@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.dsr.modes import Links, PodLink
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.agent.engine.nftlb.translate import KEEPER, keeper
 from kube_nftlb.netfilter.libnftables import Nft
 from tests.builders import farm, raw_backend
@@ -43,12 +43,12 @@ async def bring(engine: Bench, links: Links, name: str, **changes: Any) -> None:
     wanted = farm(name, **changes)
     seen, _, _, problem = view(wanted, engine.present.get(name), links=links)
     assert problem == ""
-    assert await engine.mirror.apply(plan.steps(engine.present, {KEEPER: keeper(links.inlets), name: seen})) == {}
+    assert await engine.mirror.send_steps(plan_steps(engine.present, {KEEPER: keeper(links.inlets), name: seen})) == {}
     assert await engine.verifier.farm(KEEPER) is None
     assert await engine.verifier.farm(name) is None
     assert await engine.verifier.base() is None
     await engine.mirror.sync()
-    assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
+    assert plan_steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
 
 
 def backends(count: int) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ async def test_a_dsr_farm_lives_through_all_changes_beside_another_farm(
     for changes in steps:
         await bring(engine, links, "web", **{"mode": "dsr", **BASE, **changes})
         assert await engine.verifier.farm("other") is None, changes
-    assert await engine.mirror.apply(plan.steps(engine.present, {"web": None})) == {}
+    assert await engine.mirror.send_steps(plan_steps(engine.present, {"web": None})) == {}
     assert (await engine.verifier.farm("other"), await engine.verifier.base()) == (None, None)
     assert set(engine.present) == {KEEPER, "other"}
 

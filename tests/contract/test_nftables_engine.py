@@ -36,7 +36,6 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, grouped_farm, raw_backend
@@ -64,11 +63,11 @@ class Node:
 
     @classmethod
     async def open(cls, folder: Path) -> "Node":
-        nft, netfilter, elements = Nft.open(), NftSocket.open(), NetfilterSocket.open()
+        nft, netfilter, elements = Nft.open(), NftSocket.open(), TableElements.open()
         conntrack, table = Conntrack.open(), AgentTable(nft)
         connections = Connections(conntrack, FakeConntrack(), MonotonicClock())
         file = folder / "nftables.json"
-        engine = NftablesEngine(nft, netfilter, TableElements(elements), connections, table, file, MonotonicClock())
+        engine = NftablesEngine(nft, netfilter, elements, connections, table, file, MonotonicClock())
         # As the agent's loop does.
         with contextlib.suppress(errors.KernelError):
             await engine.restore()
@@ -139,7 +138,7 @@ async def test_round_robin_is_even_and_weights_count(node: Node) -> None:
     heavy["backends"][0]["weight"] = 3
     await node.put("web", heavy)
     assert reached(VIPS[0], 40) == {ENDPOINTS[0]: 30, ENDPOINTS[1]: 10}
-    assert node.engine.programmed["web"].endpoints == 2
+    assert node.engine.sent["web"].endpoints == 2
 
 
 @pytest.mark.parametrize("scheduler", ["hash", "symhash"])
@@ -229,7 +228,7 @@ async def test_a_restarted_agent_adopts_and_writes_nothing(node: Node, tmp_path:
         await node.put(name, wanted)
     before = listed()
     again = await Node.open(tmp_path)
-    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    assert dict(again.engine.sent) == dict(node.engine.sent)
     assert await again.engine.drift() is None
     everybody = Notifications(Notifications.open().socket, ())
     for name, wanted in farms.items():
@@ -252,7 +251,7 @@ async def test_a_restarted_agent_reads_the_table_again_if_it_could_not(
 
     monkeypatch.setattr(TableElements, "dump", busy)
     again = await Node.open(tmp_path)
-    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    assert dict(again.engine.sent) == dict(node.engine.sent)
     await again.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
     assert sorted(listed().split()) == sorted(before.split())
     assert await again.engine.drift() is None
@@ -303,7 +302,7 @@ async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: No
     booted = await Node.open(tmp_path)
     assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
     # Nothing would keep clients out of it before the agent knows its ranges.
-    assert booted.engine.programmed.keys() == {"web"}
+    assert booted.engine.sent.keys() == {"web"}
     booted.close()
 
 
@@ -355,7 +354,7 @@ class Packets(RuleBasedStateMachine):
     def start(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.node = self.loop.run_until_complete(Node.open(self.folder))
-        for name in list(self.node.engine.programmed):
+        for name in list(self.node.engine.sent):
             self.loop.run_until_complete(self.node.put(name, None))
         self.model: dict[int, tuple[str, ...]] = {}
 

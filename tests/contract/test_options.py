@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.agent.table import kernel_features
 from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
@@ -67,9 +67,9 @@ class Node:
         name = wanted.metadata.name
         seen, _, contents, _ = view(wanted, self.engine.present.get(name))
         await self.table.update({name: contents})
-        assert await self.engine.mirror.apply(plan.steps(self.engine.present, {name: seen})) == {}
+        assert await self.engine.mirror.send_steps(plan_steps(self.engine.present, {name: seen})) == {}
         await self.engine.mirror.sync()
-        assert plan.steps(self.engine.present, {name: seen}) == []
+        assert plan_steps(self.engine.present, {name: seen}) == []
         await self.intact()
 
     async def intact(self) -> None:

@@ -34,7 +34,7 @@ from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.names import node_farm_name
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element, NamedSet
 from kube_nftlb.nftlb.readback import NftlbReader
 from tests.builders import raw_policy
 

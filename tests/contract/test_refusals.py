@@ -148,7 +148,7 @@ async def test_a_new_farm_that_is_refused_stops_no_other(unwilling: UnwillingNod
     assert list(applied.refused) == ["bad"]
     assert await unwilling.drift("bad") is not None
     assert await unwilling.drift() is None
-    assert unwilling.node.engine.programmed.keys() == {"first", *many}
+    assert unwilling.node.engine.sent.keys() == {"first", *many}
     unwilling.end()
     assert not (await unwilling.apply(bad=spec(VIPS[1], ENDPOINTS[1]))).refused
     assert await unwilling.drift("bad") is None
@@ -160,11 +160,11 @@ async def test_a_removal_that_is_refused_is_told(unwilling: UnwillingNode, how: 
     await unwilling.apply(web=OLD)
     unwilling.begin(how)
     assert list((await unwilling.apply(web=None)).refused) == ["web"]
-    assert "web" in unwilling.node.engine.programmed
+    assert "web" in unwilling.node.engine.sent
     assert await unwilling.drift("web") is not None
     unwilling.end()
     assert not (await unwilling.apply(web=None)).refused
-    assert not unwilling.node.engine.programmed
+    assert not unwilling.node.engine.sent
     assert ask(VIPS[0]) not in ENDPOINTS
 
 

@@ -94,7 +94,7 @@ async def test_a_table_of_another_layout_serves_until_this_one_is_whole(upgraded
         assert open_before.recv(100)
     assert outcomes.counts.keys() == {"served"}, (outcomes.counts, outcomes.longest_s)
     assert "layout-of-another-version" in listed()
-    assert upgraded.engine.programmed.keys() == many().keys()
+    assert upgraded.engine.sent.keys() == many().keys()
     assert await upgraded.engine.drift() is None
 
 
@@ -185,5 +185,5 @@ async def test_what_the_kernel_refuses_of_a_new_table_stops_nobody_else(
     monkeypatch.setattr(netfilter, "commit", refusing)
     await upgraded.engine.begin(lambda: changes(many(20)))
     assert ask(VIPS[0]) in ENDPOINTS
-    assert upgraded.engine.programmed.keys() == many(20).keys() - {"web-7"}
+    assert upgraded.engine.sent.keys() == many(20).keys() - {"web-7"}
     assert await upgraded.engine.drift("web-7") is not None

@@ -1,21 +1,18 @@
 """An engine without a data plane, for tests of the loop."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import traffic_policy
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 class FakeEngine:
     """Programs farms into ``farms``, each change in a transaction of its own, and records what it was called for."""
-
-    name: ClassVar[str] = "fake"
 
     def __init__(self, farms: Mapping[str, NodeFarm] | None = None) -> None:
         """``farms`` are those that an earlier agent has left."""
@@ -50,7 +47,7 @@ class FakeEngine:
         self.missing = False
         """True if the data plane has lost everything."""
         self.writes = 0
-        self._programmed, self._noted = ProgrammedFarms(), dict[str, int]()
+        self._sent, self._noted = SentFarms(), dict[str, int]()
         """What it has, and the farms of which that was made."""
         self._verified: set[str] = set()
         self._before: dict[str, NodeFarm] = {}
@@ -59,20 +56,20 @@ class FakeEngine:
         """Reasons that the last changes of farms were refused."""
 
     @property
-    def programmed(self) -> ProgrammedFarms:
+    def sent(self) -> SentFarms:
         now = {name: id(farm) for name, farm in self.farms.items()}
         if now != self._noted:
-            self._noted, self._programmed = now, self._as_programmed()
-        return self._programmed
+            self._noted, self._sent = now, self._as_sent()
+        return self._sent
 
-    def _as_programmed(self) -> ProgrammedFarms:
-        programmed = ProgrammedFarms()
+    def _as_sent(self) -> SentFarms:
+        sent = SentFarms()
         for name, farm in self.farms.items():
             endpoints = len(farm.endpoints)
             scheduled = sum(each.schedulable for each in farm.endpoints)
             listeners, is_local = frozenset(farm.listeners), farm.spec.mode == "local"
-            programmed.put(name, Programmed(farm.spec.engine, listeners, endpoints, scheduled, is_local))
-        return programmed
+            sent.put(name, SentFarm(farm.spec.engine, listeners, endpoints, scheduled, is_local))
+        return sent
 
     @property
     def suspects(self) -> Collection[str]:

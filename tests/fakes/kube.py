@@ -40,6 +40,12 @@ class FakeKube(Kube):
         """Errors that the next lists raise; None answers one."""
         self.watch_errors: deque[Exception] = deque()
         """Errors that the next watches raise once they have delivered everything."""
+        self.create_errors: deque[errors.KubeError] = deque()
+        """Errors that the next creations raise."""
+        self.apply_errors: deque[errors.KubeError] = deque()
+        """Errors that the next server-side applies raise."""
+        self.answers_lost = 0
+        """Number of the next creations that are done, and whose answers are lost."""
         self.lists: list[tuple[str | None, str | None]] = []
         """``not_older_than`` and ``field_selector`` of each list."""
         self.listed: list[JsonObject] = []
@@ -157,15 +163,23 @@ class FakeKube(Kube):
         return self._known(resource, name, namespace)
 
     async def create(self, resource: Resource, body: JsonObject, namespace: str | None = None) -> JsonObject:
+        if self.create_errors:
+            raise self.create_errors.popleft()
         self._write("create", resource, body["metadata"]["name"], body)
         if self.find(resource, body["metadata"]["name"], namespace) is not None:
             raise errors.ConflictError(409, "AlreadyExists", "there is one")
-        return self.put(resource, _merged({"metadata": {"namespace": namespace}}, body))
+        answer = self.put(resource, _merged({"metadata": {"namespace": namespace}}, body))
+        if self.answers_lost:
+            self.answers_lost -= 1
+            raise errors.KubeUnreachableError("away")
+        return answer
 
     async def apply(
         self, resource: Resource, body: JsonObject, *, field_manager: str, subresource: str | None = None
     ) -> JsonObject:
         name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
+        if self.apply_errors:
+            raise self.apply_errors.popleft()
         if subresource is not None:
             self._known(resource, name, namespace)
             await asyncio.sleep(self.delay_s)

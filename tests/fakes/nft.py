@@ -10,7 +10,7 @@ from kube_nftlb.netfilter.netlink import attribute
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.contents import RuleContents, SetContents, TableContents
 from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
-from kube_nftlb.netfilter.transaction import Element
+from kube_nftlb.netfilter.table_text import Element
 
 
 class FakeNft:

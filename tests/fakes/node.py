@@ -9,7 +9,7 @@ from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import DaemonEngine
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.reconciler import Reconciler
@@ -36,7 +36,7 @@ class FakeNode(Generic[E]):
     engine: E
     nftables: FakeEngine
     reader: FakeTableReader
-    inputs: Inputs
+    state: LoopState
     loop: Reconciler
     task: "asyncio.Task[None]"
 
@@ -60,9 +60,9 @@ class FakeNode(Generic[E]):
         self.engine = self.make_engine()
         engines = Engines(self.nftables, self.engine, self.clock)
         latency = ProgrammingLatency(datetime.now(UTC))
-        self.inputs = Inputs(engines, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
+        self.state = LoopState(engines, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
         self.loop = Reconciler(
-            self.inputs,
+            self.state,
             engines,
             table,
             self.reader,
@@ -72,16 +72,16 @@ class FakeNode(Generic[E]):
             on_progress=self._reported,
             timing=self.timing,
         )
-        self.inputs.set_node(NodeFacts("node-1"), {})
-        self.inputs.set_node_ips(())
+        self.state.set_node(NodeFacts("node-1"), {})
+        self.state.set_node_ips(())
         if policies is not None:
-            self.inputs.replace_policies(policies, 1)
+            self.state.replace_policies(policies, 1)
         if slices is not None:
             self.list_slices(slices, 1)
         self.task = asyncio.create_task(self.loop.run())
 
     def _reported(self) -> None:
-        self.reports.append((self.loop.progress.watermark, len(self.loop.programmed)))
+        self.reports.append((self.loop.progress.watermark, len(self.loop.sent)))
         self.errors.append(self.loop.progress.last_error or "")
 
     async def stop(self) -> None:
@@ -97,12 +97,12 @@ class FakeNode(Generic[E]):
     # What the watches report.
 
     def list(self, farms: Iterable[Farm], version: int) -> None:
-        self.inputs.replace_all(farms, version)
+        self.state.replace_all(farms, version)
 
     def put(self, *farms: Farm) -> None:
         for farm in farms:
-            self.inputs.put(farm)
-            self.inputs.seen(int(farm.metadata.resource_version or 0))
+            self.state.put(farm)
+            self.state.seen(int(farm.metadata.resource_version or 0))
 
     async def program(self, farms: Iterable[Farm], version: int) -> None:
         """List these farms at a resourceVersion, and wait until they are programmed."""
@@ -117,20 +117,20 @@ class FakeNode(Generic[E]):
     def list_slices(self, slices: Iterable[Slice], version: int) -> None:
         present = {(each.namespace, each.name): each for each in slices}
         for key, each in present.items():
-            self.inputs.put_slice(key, each, version, None)
-        self.inputs.slices_listed(present, version)
+            self.state.put_slice(key, each, version, None)
+        self.state.slices_listed(present, version)
 
     def put_slice(self, each: Slice, version: int, made_at: datetime | None = None) -> None:
-        self.inputs.put_slice((each.namespace, each.name), each, version, made_at)
-        self.inputs.slices_seen(version)
+        self.state.put_slice((each.namespace, each.name), each, version, made_at)
+        self.state.slices_seen(version)
 
     def put_unreadable(self, key: FarmKey, version: int, **more: Any) -> None:
-        self.inputs.put_unreadable(key, Problem("Invalid", "spec.mode: what"), version, **more)
-        self.inputs.seen(version)
+        self.state.put_unreadable(key, Problem("Invalid", "spec.mode: what"), version, **more)
+        self.state.seen(version)
 
     def remove(self, key: FarmKey, version: int) -> None:
-        self.inputs.remove(key, version)
-        self.inputs.seen(version)
+        self.state.remove(key, version)
+        self.state.seen(version)
 
     # Waiting.
 

@@ -29,7 +29,7 @@ from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.endpointslices.backends import resolved_spec
-from kube_nftlb.netfilter.transaction import State, changes, combined, creation
+from kube_nftlb.netfilter.table_text import State, changes, combined, creation
 from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node

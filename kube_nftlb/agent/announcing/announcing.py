@@ -17,8 +17,8 @@ from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.summary import counts, merged, summary
 from kube_nftlb.agent.model import Version
-from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.load_balancers import wanted
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.announce.announcer import Announcer
 from kube_nftlb.announce.bgp.routing import Routing, Table
 from kube_nftlb.announce.bgp.table import remove_all
@@ -59,7 +59,7 @@ class Announcing:
         me: str,
         namespace: str,
         responder: Path,
-        inputs: Inputs,
+        state: LoopState,
         on_change: Callable[[], None],
         routes: Table | None = None,
         bird: Bird | None = None,
@@ -70,9 +70,9 @@ class Announcing:
         table for a routing daemon, None if BGP is off; ``bird`` is the daemon, None if it is another.
         """
         self._kube = kube
-        self._inputs = inputs
+        self._state = state
         self._report = on_change
-        self._facts = Facts(me, inputs.load_balancers, self._newest)
+        self._facts = Facts(me, state.load_balancers, self._newest)
         self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
         self._routing = Routing(me, routes, on_change=self._decided) if routes is not None else None
         self._bird = bird
@@ -81,12 +81,12 @@ class Announcing:
         self._changed = asyncio.Event()
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
-        inputs.load_balancers.on_change = self._changed.set
+        state.load_balancers.on_change = self._changed.set
 
     @property
     def summary(self) -> NodeAddresses:
         """Return what the node's status tells of its addresses."""
-        return summary(self._acts, pending=bool(self._inputs.progress.pending))
+        return summary(self._acts, pending=bool(self._state.progress.pending))
 
     def counts(self) -> Counter[str]:
         """Return the number of addresses in each AddressState."""
@@ -139,7 +139,7 @@ class Announcing:
             self._bird.end()
 
     def _newest(self, key: FarmKey) -> Version | None:
-        farm = self._inputs.index.get(key)
+        farm = self._state.index.get(key)
         return Version.of(farm) if farm is not None else None
 
     def _decided(self) -> None:
@@ -172,14 +172,14 @@ class Announcing:
         """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
         known_at: float | None = None
         while True:
-            if self._pools is not None and self._facts.nodes and self._facts.interfaces and self._inputs.complete:
+            if self._pools is not None and self._facts.nodes and self._facts.interfaces and self._state.complete:
                 known_at = known_at or time.monotonic()
                 if not self._awaits_kernel() or time.monotonic() > known_at + _BEGIN_WITHIN_S:
                     return
             await asyncio.sleep(_LOOK_S)
 
     def _awaits_kernel(self) -> bool:
-        return any(wanted(self._inputs.index.get(key)) is not None for key in self._inputs.queue.pending)
+        return any(wanted(self._state.index.get(key)) is not None for key in self._state.queue.pending)
 
     async def _watch_links(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple
 
 from kube_nftlb.agent.endpoints.selection import cut_off
-from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
@@ -120,7 +120,7 @@ class AllowedConnections:
         """Those of them whose connections are to be looked for."""
         self._closed: dict[str, _Closed] = {}
 
-    def changed(self, name: str, farm: NodeFarm | None, before: Programmed | None, now: float) -> None:
+    def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None, now: float) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
         listeners = frozenset(farm.listeners) if farm is not None else frozenset[Listener]()
         had = before.listeners if before is not None else frozenset[Listener]()

@@ -5,6 +5,9 @@ endpoints that are gone are forgotten, as are all connections to backends that a
 ``onGone: cut`` are, too: a rule of the agent table then resets each by the next packet of its client, and a client that
 waits for data, and sends none, is challenged to. A node may have a million connections, and a tenant a hundred thousand
 to one endpoint. So tasks of their own look through them, once for all farms that have changed, and after a rest.
+
+Sessions are not connections. ``engine.nftlb.stale_sessions`` forgets those of endpoints that are gone, with the UDP
+flows that would renew them; with the engine nftables a rule does (``engine.nftables.affinity``).
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock, rest_s
 from kube_nftlb.agent.connections.allowed import WATCH_S, Allowed, AllowedConnections, targets
 from kube_nftlb.agent.connections.challenges import Challenge, Challenges
-from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.netfilter.conntrack.entries import UDP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import TRANSLATED, UNTRANSLATED, Target
 from kube_nftlb.netfilter.conntrack.table import Address
@@ -70,12 +73,12 @@ class Connections:
         self._allowed = AllowedConnections()
         self._challenges = Challenges()
         self._news = asyncio.Event()
-        self._bypassed: list[tuple[Mapping[str, Programmed], float]] = []
+        self._bypassed: list[tuple[Mapping[str, SentFarm], float]] = []
         """The farms whose rules are back, and until when connections that bypassed them are looked for, in seconds."""
         self._rules_back = asyncio.Event()
         self._problem: str | None = None
 
-    def changed(self, name: str, farm: NodeFarm | None, before: Programmed | None) -> None:
+    def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
         self._allowed.changed(name, farm, before, self._clock.now())
         self._news.set()
@@ -85,14 +88,14 @@ class Connections:
         self._allowed.check(name, self._clock.now())
         self._news.set()
 
-    async def rules_back(self, programmed: Mapping[str, Programmed]) -> None:
+    async def rules_back(self, sent: Mapping[str, SentFarm]) -> None:
         """Forget connections that conntrack took up untranslated while an engine had no rules: now, and for a while.
 
         Conntrack never translates a connection that it once let pass: a flow of UDP, or the repeated first packet of
-        TCP, would find nobody for as long as its client tries. ``programmed`` are the engine's farms, also later ones.
+        TCP, would find nobody for as long as its client tries. ``sent`` are the engine's farms, also later ones.
         """
-        others = [each for each in self._bypassed if each[0] is not programmed]
-        self._bypassed = [*others, (programmed, self._clock.now() + WATCH_S)]
+        others = [each for each in self._bypassed if each[0] is not sent]
+        self._bypassed = [*others, (sent, self._clock.now() + WATCH_S)]
         self._rules_back.set()
         await self.forget_bypassed()
 
@@ -200,8 +203,8 @@ class Connections:
         """Look once for connections that bypassed rules which are back, and forget them."""
         now = self._clock.now()
         # With the mode local nothing is ever translated.
-        farms = [farm for programmed, _ in self._bypassed for farm in programmed.values() if not farm.answers_itself]
-        self._bypassed = [(programmed, until) for programmed, until in self._bypassed if now <= until]
+        farms = [farm for sent, _ in self._bypassed for farm in sent.values() if not farm.answers_itself]
+        self._bypassed = [(sent, until) for sent, until in self._bypassed if now <= until]
         to = {target for farm in farms for target in targets(farm.listeners)}
         try:
             found = await self._table.find(to, _bypassed, UNTRANSLATED) if to else []

@@ -9,7 +9,7 @@ NUMBERS_MAX: Final = 1000
 """The maximum number of numbers: no share is further than a thousandth from what the weights ask for."""
 
 
-def shares(weights: Sequence[int], most: int = NUMBERS_MAX) -> tuple[int, ...]:
+def of_weights(weights: Sequence[int], most: int = NUMBERS_MAX) -> tuple[int, ...]:
     """Return how many numbers each of these weights gets: at least one, and exact ones if no more than ``most`` do.
 
     ``most`` must not be less than the number of weights, and none of these may be 0.

@@ -8,12 +8,12 @@ of what else is in the agent table.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 FarmChanges = Mapping[str, NodeFarm | None]
 """Farms as they are to be served, by name; None for one that is to go."""
@@ -34,11 +34,9 @@ class Applied:
 class Engine(Protocol):
     """One data plane of this node. Methods that do I/O raise KubeNftlbError; EngineUnreachableError if it is away."""
 
-    name: ClassVar[str]
-
     @property
-    def programmed(self) -> ProgrammedFarms:
-        """The farms that the engine has."""
+    def sent(self) -> SentFarms:
+        """The farms that the engine has sent to its data plane, or adopted there; ``sync.verification`` compares."""
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """Return why this engine cannot serve a farm now, or None if it can. No I/O."""
@@ -53,7 +51,7 @@ class Engine(Protocol):
         """Program changes. No listener ever belongs to two farms; established connections survive."""
 
     async def drift(self, name: str | None = None) -> str | None:
-        """Return how the kernel deviates from what was programmed, or None if it does not.
+        """Return how the kernel deviates from what was sent, or None if it does not.
 
         Compares one farm or, without a name, what all farms share. A farm whose last change was refused deviates.
         """
@@ -91,7 +89,7 @@ class TableEngine(Engine, Protocol):
         """
 
     async def is_missing(self) -> bool:
-        """Return True if the kernel has lost what was programmed as a whole, so that clients should wait."""
+        """Return True if the kernel has lost what was sent as a whole, so that clients should wait."""
 
 
 class DaemonEngine(Engine, Protocol):

@@ -9,15 +9,15 @@ the agent table.
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar, cast
+from typing import cast
 
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, DaemonEngine, Engine, FarmChanges, TableEngine
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 AWAY_AFTER_S = 3
 """Maximum time in seconds that the loop waits for a restart of nftlb, where no other engine serves farms."""
@@ -25,8 +25,6 @@ AWAY_AFTER_S = 3
 
 class Engines:
     """Hands each farm to the engine that its spec names, and moves it between them."""
-
-    name: ClassVar[str] = "the engine"
 
     def __init__(self, nftables: TableEngine, nftlb: DaemonEngine, clock: Clock) -> None:
         self._clock = clock
@@ -49,13 +47,13 @@ class Engines:
         return (self._nftables,) if self.unreachable else self._all
 
     def _serving(self, name: str) -> list[Engine]:
-        return [engine for engine in self._reachable if name in engine.programmed]
+        return [engine for engine in self._reachable if name in engine.sent]
 
     @property
-    def programmed(self) -> Mapping[str, Programmed]:
-        """The farms of all engines."""
+    def sent(self) -> Mapping[str, SentFarm]:
+        """The farms that all engines have sent."""
         # ChainMap takes MutableMapping because it writes to the first; this one is only read.
-        return ChainMap(*(cast("dict[str, Programmed]", engine.programmed) for engine in self._all))
+        return ChainMap(*(cast("dict[str, SentFarm]", engine.sent) for engine in self._all))
 
     @property
     def suspects(self) -> Collection[str]:
@@ -76,19 +74,19 @@ class Engines:
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """Return the farms that an engine has on any of these listeners."""
-        return set().union(*(engine.programmed.owners(listeners) for engine in self._all))
+        return set().union(*(engine.sent.owners(listeners) for engine in self._all))
 
     def is_shadowed(self, listener: Listener, by_others_than: Collection[str]) -> bool:
         """Return True if the engine nftables serves another farm where nftlb, which is away, still listens too."""
-        return bool(self.unreachable and self._nftables.programmed.owners([listener]) - set(by_others_than))
+        return bool(self.unreachable and self._nftables.sent.owners([listener]) - set(by_others_than))
 
     def is_away(self, name: str) -> bool:
         """Return True if nobody can tell whether a farm is served, because nftlb has it and is away."""
-        return bool(self.unreachable) and name in self._nftlb.programmed and name not in self._nftables.programmed
+        return bool(self.unreachable) and name in self._nftlb.sent and name not in self._nftables.sent
 
     def restarted(self) -> bool:
         """See ``DaemonEngine``. Without farms there is nothing to bring back: see ``maintain``."""
-        return bool(not self.unreachable and self._nftlb.programmed and self._nftlb.restarted())
+        return bool(not self.unreachable and self._nftlb.sent and self._nftlb.restarted())
 
     async def restore(self) -> None:
         """See ``TableEngine``."""
@@ -119,7 +117,7 @@ class Engines:
         self._missed_since = now if self._missed_since is None else self._missed_since
         hangs = isinstance(error, errors.NftlbHangsError)
         soon_back = not hangs and now - self._missed_since < AWAY_AFTER_S
-        if not self._nftables.programmed and (soon_back or not self._is_nftlb_known):
+        if not self._nftables.sent and (soon_back or not self._is_nftlb_known):
             raise error
         self.unreachable = str(error)
 
@@ -136,7 +134,7 @@ class Engines:
         return {
             name: farm
             for name, farm in changes.items()
-            if (name in engine.programmed if farm is None else self._of(farm) is engine)
+            if (name in engine.sent if farm is None else self._of(farm) is engine)
         }
 
     def _moved(self, before: Engine, after: Engine, changes: FarmChanges) -> FarmChanges:
@@ -144,7 +142,7 @@ class Engines:
         return {
             name: None
             for name, farm in changes.items()
-            if farm is not None and self._of(farm) is after and name in before.programmed and name in after.programmed
+            if farm is not None and self._of(farm) is after and name in before.sent and name in after.sent
         }
 
     async def apply(self, changes: FarmChanges) -> Applied:
@@ -169,7 +167,7 @@ class Engines:
         for engine in self._reachable if name is None else self._serving(name):
             if (drift := await engine.drift(name)) is not None:
                 return drift
-        return None if name is None or name in self.programmed else "no engine has it"
+        return None if name is None or name in self.sent else "no engine has it"
 
     async def repair(self, name: str | None = None) -> None:
         """See ``Engine``."""
@@ -184,7 +182,7 @@ class Engines:
 
     async def forget_stale(self, name: str) -> None:
         """See ``DaemonEngine``."""
-        if not self.unreachable and name in self._nftlb.programmed:
+        if not self.unreachable and name in self._nftlb.sent:
             await self._nftlb.forget_stale(name)
 
     async def maintain(self, *, busy: bool) -> str | None:
@@ -192,7 +190,7 @@ class Engines:
         problems = [await self._nftables.maintain(busy=busy)]
         was_away = bool(self.unreachable)
         try:
-            if was_away or (self._nftlb.restarted() and not self._nftlb.programmed):
+            if was_away or (self._nftlb.restarted() and not self._nftlb.sent):
                 await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
             if was_away:

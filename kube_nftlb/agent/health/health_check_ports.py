@@ -10,7 +10,7 @@ from kube_nftlb.agent.clock import Clock, MonotonicClock
 from kube_nftlb.agent.health import service_health
 from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.health.service_health import Check, PortRequest
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.http_server import ALL_ADDRESSES, Answer, Connections, HttpServer
 from kube_nftlb.kube.events import Events, Subject
@@ -60,7 +60,7 @@ class HealthCheckPorts:
 
     def put(self, farm: Farm) -> None:
         """Add or replace a farm."""
-        self._set(_key(farm), service_health.port_request(farm, self._node))
+        self._set(farm_key(farm), service_health.port_request(farm, self._node))
 
     def remove(self, key: FarmKey) -> None:
         """Remove a farm."""
@@ -68,7 +68,7 @@ class HealthCheckPorts:
 
     def replace_all(self, farms: Iterable[Farm]) -> None:
         """Replace all farms."""
-        present = {_key(farm): farm for farm in farms}
+        present = {farm_key(farm): farm for farm in farms}
         for key in self._requests.keys() - present.keys():
             self.remove(key)
         for farm in present.values():
@@ -147,7 +147,3 @@ def _ports_max() -> int:
     """Return half of the limit of open files; the rest is for connections, to nftlb and the API server above all."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit // 2
-
-
-def _key(farm: Farm) -> FarmKey:
-    return FarmKey(farm.metadata.namespace, farm.metadata.name)

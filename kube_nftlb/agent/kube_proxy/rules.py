@@ -7,15 +7,13 @@ from typing import NamedTuple, Protocol
 
 from kube_nftlb.agent.kube_proxy import chains as iptables
 from kube_nftlb.agent.kube_proxy.served import Served, served
-from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.chains import ChainReader, ForeignChain, Jump
 from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
+from kube_nftlb.netfilter.table_text import FAMILIES, NFPROTO
 
-_FAMILIES: dict[str, Family] = {"ip": "ipv4", "ip6": "ipv6"}
-FAMILIES = tuple(_FAMILIES)
 _LEGACY = tuple(Path("/proc/net", f"{family}_tables_names") for family in FAMILIES)
 TABLE = "kube-proxy"
 """The table of kube-proxy in nftables mode, in each family."""
@@ -89,7 +87,7 @@ class ProxyRules:
     async def served(self) -> list[Served]:
         """Return what the rules send to endpoints. What has none is not among it: kube-proxy rejects that."""
         found: list[Served] = []
-        for family, of in _FAMILIES.items():
+        for family, of in NFPROTO.items():
             for name in _MAPS:
                 found += served(of, await self._reader.mapped(family, TABLE, name))
             for chain in iptables.ROOTS:

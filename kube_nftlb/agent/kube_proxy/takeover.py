@@ -12,10 +12,11 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Fingerprint, ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Fingerprint, ProxyRules
 from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
+from kube_nftlb.netfilter.table_text import FAMILIES
 from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()
@@ -188,12 +189,12 @@ class Takeover:
         return KubeProxy("NoKubeProxy", f"the rules that kube-proxy left are removed: {done}")
 
 
-def unserved_by(inputs: Inputs, served: Collection[Served]) -> list[Served]:
+def unserved_by(state: LoopState, served: Collection[Served]) -> list[Served]:
     """Return what no engine serves yet of what kube-proxy's rules do; all before the farms are known."""
-    if not inputs.complete:
+    if not state.complete:
         return list(served)
-    index = inputs.index
-    return unserved(served, Ours(inputs.has_listener, index.node.port_ips, index.slices.of, index.of_service))
+    index = state.index
+    return unserved(served, Ours(state.has_listener, index.node.port_ips, index.slices.of, index.of_service))
 
 
 async def until_proxy_serves(

@@ -10,7 +10,7 @@ from kube_nftlb import metrics
 from kube_nftlb.agent.announcing.summary import AddressState
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.node import connection_tracking
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.api.conflicts import FarmKey
 
@@ -22,30 +22,30 @@ class Gauges:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         reconciler: Reconciler,
         sysctl_dir: Path,
         addresses: Callable[[], Counter[str]] = Counter,
     ) -> None:
         """``addresses`` counts those of pools by AddressState."""
-        self._inputs = inputs
+        self._state = state
         self._reconciler = reconciler
         self._sysctl_dir = sysctl_dir
         self._addresses = addresses
 
     def refresh(self) -> None:
         """Set all gauges."""
-        progress = self._inputs.progress
+        progress = self._state.progress
         lag, now = progress.lag, time.monotonic()
-        metrics.set_states(metrics.NODE_FARMS, farm_states(self._inputs), get_args(_FarmState))
-        programmed = list(self._reconciler.programmed.values())
-        up = sum(farm.scheduled for farm in programmed)
-        backends = {"up": up, "off": sum(farm.endpoints for farm in programmed) - up}
+        metrics.set_states(metrics.NODE_FARMS, farm_states(self._state), get_args(_FarmState))
+        sent = list(self._reconciler.sent.values())
+        up = sum(farm.scheduled for farm in sent)
+        backends = {"up": up, "off": sum(farm.endpoints for farm in sent) - up}
         metrics.set_states(metrics.NODE_BACKENDS, backends, backends)
         metrics.set_states(metrics.NODE_ADDRESSES, self._addresses(), get_args(AddressState))
-        metrics.NODE_POLICIES.set(self._inputs.policies.count)
-        metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(self._inputs.slices.pending)
-        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(_without_local_backends(self._inputs))
+        metrics.NODE_POLICIES.set(self._state.policies.count)
+        metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(self._state.slices.pending)
+        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(_without_local_backends(self._state))
         connections = connection_tracking.size(self._sysctl_dir)
         metrics.CONNTRACK_ENTRIES.set(connections.entries)
         metrics.CONNTRACK_LIMIT.set(connections.limit)
@@ -54,23 +54,23 @@ class Gauges:
         metrics.LAST_SYNC.set(time.time() - (now - lag.done_at) if lag.done_at is not None else 0)
 
 
-def farm_states(inputs: Inputs) -> Counter[str]:
+def farm_states(state: LoopState) -> Counter[str]:
     """Return how many farms are programmed, pending, failed and refused."""
-    pending = inputs.queue.pending
-    return Counter(_state(inputs, key, pending=key in pending) for key in inputs.index.all())
+    pending = state.queue.pending
+    return Counter(_state(state, key, pending=key in pending) for key in state.index.all())
 
 
-def _state(inputs: Inputs, key: FarmKey, *, pending: bool) -> _FarmState:
-    if inputs.index.loses(key):
+def _state(state: LoopState, key: FarmKey, *, pending: bool) -> _FarmState:
+    if state.index.loses(key):
         return "refused"
-    if (problem := inputs.progress.problems.get(key)) is not None and not problem.harmless:
+    if (problem := state.progress.problems.get(key)) is not None and not problem.harmless:
         return "failed"
     return "pending" if pending else "programmed"
 
 
-def _without_local_backends(inputs: Inputs) -> int:
+def _without_local_backends(state: LoopState) -> int:
     """Return how many farms drop connections because their traffic policy is Local and no backend is here."""
-    index = inputs.index
+    index = state.index
     local = [key for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local"]
     farms = (farm for key in local if (farm := index.resolved(key)) is not None)
     candidates = (selection.candidates(farm.spec, index.node) for farm in farms)

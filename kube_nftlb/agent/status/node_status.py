@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import FarmKey
@@ -35,7 +35,7 @@ _Said = tuple[str, NodeReason, str]
 
 def node_status(
     progress: Progress,
-    programmed: Mapping[str, Programmed],
+    sent: Mapping[str, SentFarm],
     versions: NodeVersions,
     before: NodeStatus | None,
     now: datetime,
@@ -73,9 +73,9 @@ def node_status(
         watermark=str(progress.watermark if len(unlisted) <= FAILED_NAMESPACES_MAX else 0),
         slice_watermark=str(progress.slice_watermark if len(unlisted) <= FAILED_NAMESPACES_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
-        farms=len(programmed),
-        backends=sum(farm.endpoints for farm in programmed.values()),
-        engines=_engines(programmed.values()),
+        farms=len(sent),
+        backends=sum(farm.endpoints for farm in sent.values()),
+        engines=_engines(sent.values()),
         failed=len(failed),
         failed_farms=tuple(_problem(key, failed[key]) for key in sorted(listed)),
         failed_namespaces=tuple(unlisted[:FAILED_NAMESPACES_MAX]),
@@ -113,7 +113,7 @@ def _problem(key: FarmKey, problem: Problem) -> FarmProblem:
     )
 
 
-def _engines(farms: Iterable[Programmed]) -> NodeEngines:
+def _engines(farms: Iterable[SentFarm]) -> NodeEngines:
     counts = Counter(farm.engine for farm in farms)
     return NodeEngines(nftlb=counts["nftlb"], nftables=counts["nftables"])
 

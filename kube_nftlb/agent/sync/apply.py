@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Applier:
         self._engines = engines
         self._table = table
         self._connections = connections
-        self._served: dict[str, Programmed | None] = {}
+        self._served: dict[str, SentFarm | None] = {}
         """What the engines had of farms before the changes that are not done yet."""
         self._verified: dict[str, dict[str, Contents]] = {}
         """What the agent table had of farms that have changed since, by owner, when they were last verified."""
@@ -46,8 +46,8 @@ class Applier:
         """Carry out changes."""
         changed = [each for each in changes if not each.keep]
         for each in changed:
-            self._served.setdefault(each.name, self._engines.programmed.get(each.name))
-            if each.name in self._engines.programmed:
+            self._served.setdefault(each.name, self._engines.sent.get(each.name))
+            if each.name in self._engines.sent:
                 owners = (each.name, rules_owner(each.name))
                 self._verified.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
         if rules_refused := await self._table.update(dict(self._before(changes))):
@@ -74,9 +74,9 @@ class Applier:
 
         Clients are refused wherever an engine has a farm and no farm should be: a new agent does not know why.
         """
-        changes, programmed = list(changes), self._engines.programmed
+        changes, sent = list(changes), self._engines.sent
         served = {listener for each in changes for listener in self._listeners(each)}
-        rules = {name: layout.refused(extra) for name, farm in programmed.items() if (extra := farm.listeners - served)}
+        rules = {name: layout.refused(extra) for name, farm in sent.items() if (extra := farm.listeners - served)}
         for each in changes:
             overlay = self._overlay(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)
@@ -101,7 +101,7 @@ class Applier:
     def _before(self, changes: Sequence[FarmChange]) -> Iterator[tuple[str, Contents]]:
         going = {each.name for each in changes if each.is_withdrawal}
         for each in changes:
-            overlay, is_new = self._overlay(each), each.name not in self._engines.programmed
+            overlay, is_new = self._overlay(each), each.name not in self._engines.sent
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
             if overlay is not None and not (is_new and _can_follow(overlay)):
                 yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
@@ -113,7 +113,7 @@ class Applier:
             if each.name in refused:
                 continue
             overlay = self._overlay(each)
-            if each.is_withdrawal and each.name in self._engines.programmed:
+            if each.is_withdrawal and each.name in self._engines.sent:
                 # Its engine is away.
                 overlay = self._refused(each.name)
             if overlay is not None:
@@ -139,13 +139,13 @@ class Applier:
     def _listeners(self, change: FarmChange) -> Iterable[Listener]:
         if change.farm is not None and not change.keep:
             return change.farm.listeners
-        programmed = self._engines.programmed.get(change.name)
-        return programmed.listeners if change.keep and programmed is not None else ()
+        sent = self._engines.sent.get(change.name)
+        return sent.listeners if change.keep and sent is not None else ()
 
     def _refused(self, name: str) -> Contents:
         """Return what refuses the clients of a farm wherever an engine has it."""
-        programmed = self._engines.programmed.get(name)
-        return layout.refused(programmed.listeners) if programmed is not None else Contents()
+        sent = self._engines.sent.get(name)
+        return layout.refused(sent.listeners) if sent is not None else Contents()
 
 
 def _can_follow(contents: Contents) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
 from kube_nftlb.agent.table import farm_options, layout, source_ranges
@@ -11,7 +11,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, lost_listeners
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Changes:
         name: str,
         decision: Decision,
         facts: Facts,
-        programmed: Programmed | None,
+        sent: SentFarm | None,
         *,
         owned: Contents,
     ) -> FarmChange:
         """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it."""
-        now = programmed.listeners if programmed is not None else frozenset()
+        now = sent.listeners if sent is not None else frozenset()
         if isinstance(decision, Serve):
             farm = decision.farm
             then = frozenset(farm.listeners)
@@ -75,10 +75,10 @@ class Changes:
             options = _options(name, farm)
             return FarmChange(name, farm, keep=True, overlay=options, policies=policies, policies_after=policies)
         policies = self.rules(key, name, now)
-        if isinstance(decision, Keep) and programmed is not None:
+        if isinstance(decision, Keep) and sent is not None:
             if owned:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = self._as_it_was(name, facts, programmed)
+            farm_, overlay = self._as_it_was(name, facts, sent)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
@@ -90,20 +90,20 @@ class Changes:
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
         return self._policies.rules(key, name, family, listeners)
 
-    def _as_it_was(self, name: str, facts: Facts, programmed: Programmed) -> tuple[NodeFarm | None, Contents]:
+    def _as_it_was(self, name: str, facts: Facts, sent: SentFarm) -> tuple[NodeFarm | None, Contents]:
         """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
         A restarted agent only knows the current spec, if it can parse it.
         """
-        refused = layout.refused(programmed.listeners)
+        refused = layout.refused(sent.listeners)
         if facts.farm is None or not facts.readable:
-            return None, refused if facts.restricted or programmed.refuses else Contents()
+            return None, refused if facts.restricted or sent.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
         farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
         possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
-        overlay = farm_options.contents(possible, name, programmed.listeners)
-        return farm, (overlay | refused) if programmed.refuses else overlay
+        overlay = farm_options.contents(possible, name, sent.listeners)
+        return farm, (overlay | refused) if sent.refuses else overlay
 
 
 def _options(name: str, farm: NodeFarm) -> Contents:

@@ -97,13 +97,13 @@ def avoid(decision: Serve, stuck: Mapping[Listener, str]) -> Serve | Withdraw:
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
-def stays(decision: Decision, programmed_by: Engine | None) -> bool:
+def stays(decision: Decision, sent_by: Engine | None) -> bool:
     """Return True if a farm stays as it is by this decision, so that no other farm can get an address of it.
 
     One that nftlb has can lose it while nftlb is away: whoever is to be served has the engine nftables, which comes
     first. One that is to move to nftlb is still in nftables.
     """
-    return isinstance(decision, Keep) and not (decision.is_engine_away and programmed_by != "nftables")
+    return isinstance(decision, Keep) and not (decision.is_engine_away and sent_by != "nftables")
 
 
 def decide(facts: Facts, unsupported: Unsupported) -> Decision:

@@ -16,7 +16,7 @@ from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
 from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 
 class EarlierRules:

@@ -15,7 +15,7 @@ from kube_nftlb import __version__, names
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import PodVip
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, avoid, decide, stays
 from kube_nftlb.agent.sync.load_balancers import InKernel, in_kernel
@@ -23,7 +23,7 @@ from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()
@@ -33,7 +33,7 @@ class Served(Protocol):
     """What the engines have and can do."""
 
     @property
-    def programmed(self) -> Mapping[str, Programmed]:
+    def sent(self) -> Mapping[str, SentFarm]:
         """The farms of all engines, by name."""
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
@@ -60,6 +60,8 @@ class Expected(NamedTuple):
 
     serves: bool
     withdraws: bool
+    generation: int
+    """Of the spec that was decided on."""
     problem: Problem | None
     warnings: tuple[str, ...]
     in_kernel: InKernel | None
@@ -85,7 +87,8 @@ class Planned:
         serves = isinstance(self.decision, Serve)
         warnings = tuple(_warnings(self.farm)) if serves and self.farm is not None else ()
         withdraws = isinstance(self.decision, Withdraw)
-        return Expected(serves, withdraws, self.decision.problem, warnings, self.in_kernel)
+        generation = self.farm.metadata.generation if self.farm is not None else 0
+        return Expected(serves, withdraws, generation, self.decision.problem, warnings, self.in_kernel)
 
     @property
     def in_kernel(self) -> InKernel | None:
@@ -122,8 +125,8 @@ class _Decisions:
         facts, decision = self._alone(key) if key is not None else (Facts(None), Withdraw())
         if isinstance(decision, Serve):
             decision = avoid(decision, self._stuck(name, list(decision.farm.listeners)))
-        programmed = known.served.programmed.get(name)
-        change = known.changes.make(key, name, decision, facts, programmed, owned=known.owned(name))
+        sent = known.served.sent.get(name)
+        change = known.changes.make(key, name, decision, facts, sent, owned=known.owned(name))
         return Planned(key, facts.farm, decision, change, _pod_vips(decision, facts))
 
     def _alone(self, key: FarmKey) -> tuple[Facts, Decision]:
@@ -152,8 +155,8 @@ class _Decisions:
     def _stays(self, owner: str) -> bool:
         if (key := self._known.key(owner)) is None:
             return False
-        programmed = self._known.served.programmed.get(owner)
-        return stays(self._alone(key)[1], programmed.engine if programmed is not None else None)
+        sent = self._known.served.sent.get(owner)
+        return stays(self._alone(key)[1], sent.engine if sent is not None else None)
 
 
 def _pod_vips(decision: Decision, facts: Facts) -> frozenset[PodVip] | None:

@@ -7,12 +7,12 @@ import structlog
 from kube_nftlb import names
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.changes import Changes
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.table import policies, policy_sets
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 _RANGES_AT_ONCE = 8192
 """Maximum number of address ranges of policies that farms wait for, unless a single policy has more."""
@@ -23,9 +23,9 @@ _log = structlog.get_logger()
 class PolicyProgrammer:
     """Takes changed policies, and writes them to the kernel."""
 
-    def __init__(self, inputs: Inputs, engines: Engines, table: AgentTable, changes: Changes) -> None:
-        self._inputs = inputs
-        self._policies = inputs.policies
+    def __init__(self, state: LoopState, engines: Engines, table: AgentTable, changes: Changes) -> None:
+        self._state = state
+        self._policies = state.policies
         self._engines = engines
         self._table = table
         self._changes = changes
@@ -40,7 +40,7 @@ class PolicyProgrammer:
             # In a thread, as the largest take half a second.
             changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
         affected = self._policies.put_all(changed)
-        self._inputs.add(affected, self._inputs.seen_version + 1)
+        self._state.add(affected, self._state.seen_version + 1)
         for key, policy in changed.items():
             event = "policy taken" if policy is not None else "policy removed"
             _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
@@ -56,7 +56,7 @@ class PolicyProgrammer:
         sets = self._policies.sets()
         affected = await self.take(_RANGES_AT_ONCE)
         # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
-        farms = {names.node_farm_name(*key) for key in (*affected, *self._inputs.queue.waiting)}
+        farms = {names.node_farm_name(*key) for key in (*affected, *self._state.queue.waiting)}
         rules = {policies.rules_owner(name): self.rules(name) for name in farms}
         refused = await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
         self._policies.done()
@@ -64,5 +64,5 @@ class PolicyProgrammer:
 
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""
-        programmed = self._engines.programmed.get(name)
-        return self._changes.rules(self._inputs.index.key(name), name, programmed.listeners if programmed else ())
+        sent = self._engines.sent.get(name)
+        return self._changes.rules(self._state.index.key(name), name, sent.listeners if sent else ())

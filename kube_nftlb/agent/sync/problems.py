@@ -19,7 +19,10 @@ def log_fields(key: FarmKey, farm: Farm | None) -> dict[str, str]:
 
 
 class Problems:
-    """Counts and logs each problem once for as long as it lasts."""
+    """Counts and logs each problem once for as long as it lasts.
+
+    The problem of a farm that changes lasts until the change is verified: the watermarks have passed what failed.
+    """
 
     def __init__(self, current: MutableMapping[FarmKey, Problem]) -> None:
         """Keep ``current`` up to date."""
@@ -34,8 +37,14 @@ class Problems:
             _log.warning("farm failed", **log_fields(key, farm), reason=problem.reason, message=problem.message)
         self.current[key] = problem
 
+    def supersede(self, key: FarmKey, problem: Problem, farm: Farm | None) -> None:
+        """Set the problem of a farm that waits again, unless one of a later generation is known or the farm is gone."""
+        known = self.current.get(key)
+        if farm is not None and (known is None or known.harmless or known.generation < problem.generation):
+            self.report(key, problem, farm)
+
     def clear(self, key: FarmKey) -> None:
-        """Clear the problem of a farm that has changed, or is programmed."""
+        """Clear the problem of a farm that is programmed, or is not to be."""
         self.current.pop(key, None)
 
     def solved(self, key: FarmKey) -> bool:

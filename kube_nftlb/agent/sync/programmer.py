@@ -1,7 +1,6 @@
 """Gather facts, plan, and apply the plan: one path for every farm, whatever triggered it."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import structlog
 
@@ -14,8 +13,8 @@ from kube_nftlb.agent.sync.apply import Applier, Outcome
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.earlier_rules import EarlierRules
-from kube_nftlb.agent.sync.inputs import Inputs
-from kube_nftlb.agent.sync.plan import Expected, Known, Plan, Planned, plan
+from kube_nftlb.agent.sync.loop_state import LoopState
+from kube_nftlb.agent.sync.plan import Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table import layout
@@ -27,22 +26,12 @@ from kube_nftlb.netfilter.nftables.reading import ContentsReader
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
-    """The outcome of programming farms."""
-
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that the engine refused farms, by name on the node."""
-    incomplete: Collection[str] = ()
-    """Names of farms that must be applied again."""
-
-
 class Programmer:
     """Plans what becomes of farms, and has it applied to the engines and the agent table."""
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         engines: Engines,
         table: AgentTable,
         reader: ContentsReader,
@@ -50,44 +39,40 @@ class Programmer:
         clock: Clock,
         timing: Timing,
     ) -> None:
-        self._inputs = inputs
-        self._index = inputs.index
+        self._state = state
+        self._index = state.index
         self._engines = engines
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
-        self._changes = Changes(inputs.policies)
-        self.applier = Applier(engines, table, inputs.connections)
-        self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
+        self._changes = Changes(state.policies)
+        self.applier = Applier(engines, table, state.connections)
+        self.policies = PolicyProgrammer(state, engines, table, self._changes)
         self._earlier = EarlierRules(reader)
         self.links_read_at = float("-inf")
-        self.expected: dict[str, Expected] = {}
-        """What was planned for farms that are not verified yet, by name on the node."""
-        self.changed: set[str] = set()
-        """Names of farms that the engines have changed, until that is logged."""
         self._orphans: set[str] = set()
         """Farms of an earlier agent that the engines did not let go."""
 
-    async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
+    async def program(self, keys: Collection[FarmKey]) -> Outcome:
         """Program these farms, and with them those that must leave an address first."""
-        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
+        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._state.environment}))
         await self._engines.set_node(self._index.node)
-        self._inputs.add(self._index.measure(keys), self._inputs.seen_version + 1)
+        self._state.add(self._index.measure(keys), self._state.seen_version + 1)
         await self.read_links(self._index.stateless(keys))
         while True:
             planned = await self._plan(keys)
             self._take_away(planned)
             outcome = await self.applier.apply([each.change for each in planned.values()])
-            self.changed.update(outcome.changed)
+            self._state.changed.update(outcome.changed)
             farms = {name: each.farm for name, each in planned.items()}
             refused = self._rules_refused(outcome.rules_refused, farms)
             if not outcome.decide_again:
-                self._plan_again(refused)
+                self._state.add(refused)
                 self._forget_withdrawn(planned, outcome.refused)
-                self.expected |= {name: planned[name].expected for name in map(_name, keys)}
+                self._state.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 await self._table.update({layout.EARLIER: self._earlier.contents(self._engines)})
-                return ProgramResult(outcome.refused, outcome.incomplete)
+                return outcome
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
 
     async def _plan(self, keys: Collection[FarmKey]) -> Plan:
@@ -119,9 +104,11 @@ class Programmer:
         if key is None:
             return
         served = not (isinstance(decision, Withdraw) and decision.lasts)
-        self._inputs.load_balancers.planned(key, planned.farm, served=served)
+        self._state.load_balancers.planned(key, planned.farm, served=served)
         if decision.problem is not None:
-            self._inputs.problems.report(key, decision.problem, self._index.get(key))
+            self._state.problems.report(key, decision.problem, self._index.get(key))
+        elif isinstance(decision, Withdraw) and self._index.loses(key):
+            self._state.problems.clear(key)
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, now + self._timing.back_off_s)
         if isinstance(decision, Serve) and decision.look_again:
@@ -133,7 +120,7 @@ class Programmer:
         """Note what the kernel will have no more, before it changes: nobody is to be told of it now."""
         for each in planned.values():
             if each.key is not None and not each.change.keep:
-                self._inputs.load_balancers.changes(each.key, each.in_kernel)
+                self._state.load_balancers.changes(each.key, each.in_kernel)
 
     def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
         for name, each in planned.items():
@@ -160,10 +147,10 @@ class Programmer:
         await self._earlier.read()
         lost = await self._engines.load()
         self._earlier.adopt(self._engines, self._index.owner)
-        self._inputs.load_balancers.keep(lambda key: _name(key) in self._engines.programmed)
+        self._state.load_balancers.keep(lambda key: _name(key) in self._engines.sent)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
-        orphans = [name for name in self._engines.programmed if self._index.key(name) is None]
+        orphans = [name for name in self._engines.sent if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         self._orphans = set((await self.withdraw(orphans)).refused)
         await self.policies.take()
@@ -171,25 +158,25 @@ class Programmer:
         keys = self._known()
         self._index.measure(keys)
         others = {
-            layout.ENVIRONMENT: self._inputs.environment,
+            layout.ENVIRONMENT: self._state.environment,
             layout.EARLIER: self._earlier.contents(self._engines),
-            **self._inputs.policies.sets(),
+            **self._state.policies.sets(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
-        _log.info("adopted farms", farms=len(self._engines.programmed), removed=len(orphans))
+        _log.info("adopted farms", farms=len(self._engines.sent), removed=len(orphans))
         return lost
 
     async def begin(self) -> None:
         """Have the engines serve all farms, once the agent table has the rules that keep clients out."""
         changed = await self.applier.begin(lambda: [each.change for each in self._planned(self._known()).values()])
-        self.changed.update(changed)
+        self._state.changed.update(changed)
         if not await self._engines.is_missing():
             await self._table.refuse()
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""
-        programmed = {key for name in self._engines.programmed if (key := self._index.key(name)) is not None}
-        return self._index.all() | programmed
+        sent = {key for name in self._engines.sent if (key := self._index.key(name)) is not None}
+        return self._index.all() | sent
 
     async def withdraw_orphans(self) -> None:
         """Withdraw the farms of an earlier agent that could not be withdrawn before."""
@@ -201,7 +188,7 @@ class Programmer:
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
         farms = {_name(key): self._index.get(key) for key in self._index}
-        self._plan_again(self._rules_refused(await self._table.create(), farms))
+        self._state.add(self._rules_refused(await self._table.create(), farms))
 
     async def read_links(self, keys: Collection[FarmKey]) -> bool:
         """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
@@ -215,8 +202,8 @@ class Programmer:
         if now - self.links_read_at > self._timing.links_every_s:
             keys = self._index.stateless()
             if await self.read_links(keys):
-                self._inputs.add(keys, self._inputs.seen_version)
-        if not self._inputs.has_work:
+                self._state.add(keys)
+        if not self._state.has_work:
             await self._links.tidy()
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
@@ -232,13 +219,10 @@ class Programmer:
 
     def _refused_since(self, refused: Mapping[str, str]) -> None:
         """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
-        waiting = self._inputs.queue.waiting
+        waiting = self._state.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
         farms = {name: self._index.get(key) for name, key in keys.items()}
-        self._plan_again(self._rules_refused({name: refused[name] for name in farms}, farms))
-
-    def _plan_again(self, keys: Collection[FarmKey]) -> None:
-        self._inputs.add(keys, self._inputs.seen_version)
+        self._state.add(self._rules_refused({name: refused[name] for name in farms}, farms))
 
 
 def _version(farm: Farm | None) -> Version | None:

@@ -3,8 +3,6 @@
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.reasons import FailureReason, KubeProxyReason
@@ -144,21 +142,6 @@ class Progress:
     """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
     """Times in seconds of ``time.monotonic``."""
-
-    def update(
-        self, queue: FarmQueue, seen: int, slices: SliceWatermark, policies: Policies, now: float, *, adopted: bool
-    ) -> None:
-        """Compute the watermarks from what is in the queue."""
-        self.pending = len(queue)
-        # Everything before the oldest event that still waits is done.
-        oldest = queue.oldest_since
-        self.watermark = max(oldest - 1, 0) if oldest is not None else seen
-        self.slice_watermark = slices.update(queue)
-        self.slices_changed_at = slices.changed_at
-        if adopted and not any(problem.waits for problem in self.problems.values()):
-            self.lag.advanced(self.watermarks, self.latest, now, pending=oldest is not None)
-        self.policy_watermark = policies.watermark
-        self.policy_changed_at = policies.changed_at
 
     @property
     def last_error(self) -> str | None:

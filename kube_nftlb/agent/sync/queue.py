@@ -61,7 +61,7 @@ class FarmQueue:
         """Move farms in progress to the unverified ones; the pass took ``seconds`` until ``now``."""
         for key, since in self.in_progress.items():
             earlier = self.unverified.get(key, Unverified(since, now - seconds, None))
-            self.unverified[key] = earlier._replace(refused=refused.get(key))
+            self.unverified[key] = earlier._replace(since=min(since, earlier.since), refused=refused.get(key))
         for key in incomplete:
             if key in self.in_progress and key not in refused:
                 self.waiting.add(key, self.in_progress[key])
@@ -71,20 +71,18 @@ class FarmQueue:
     def to_verify(self, limit: int, first: Container[FarmKey] = ()) -> list[tuple[FarmKey, str | None]]:
         """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
 
-        Those that wait again are dropped.
+        Also those that wait again: what was applied of these has to be verified like all else, or it would count as
+        done, or never be done.
         """
         oldest = sorted(self.unverified.items(), key=lambda entry: entry[0] not in first)[:limit]
-        for key, _ in oldest:
-            if key in self.waiting:
-                del self.unverified[key]
-        return [(key, entry.refused) for key, entry in oldest if key in self.unverified]
+        return [(key, entry.refused) for key, entry in oldest]
 
     def verified(self, key: FarmKey) -> None:
         """Remove a farm that was compared with the kernel."""
         self.unverified.pop(key, None)
 
     def again(self, key: FarmKey) -> None:
-        """Queue a farm again that cannot be verified."""
+        """Queue a farm again that cannot be verified, since it was first to be."""
         if (entry := self.unverified.pop(key, None)) is not None:
             self.waiting.add(key, entry.since)
 
@@ -95,9 +93,11 @@ class FarmQueue:
 
     def restart(self) -> None:
         """Queue everything again that is not verified."""
-        for key, since in {**{key: entry.since for key, entry in self.unverified.items()}, **self.in_progress}.items():
+        for key in list(self.unverified):
+            self.again(key)
+        for key, since in self.in_progress.items():
             self.waiting.add(key, since)
-        self.in_progress, self.unverified = {}, {}
+        self.in_progress = {}
 
     @property
     def pending(self) -> set[FarmKey]:

@@ -1,6 +1,6 @@
 """The reconcile loop: bring the engine to the desired state, and keep it there.
 
-Watches only queue farms (``Inputs``). The loop takes a batch and programs it (``Programmer``). Applied farms are
+Watches only queue farms (``LoopState``). The loop takes a batch and programs it (``Programmer``). Applied farms are
 verified when nothing waits, or when they have waited too long (``Verification``). Then the loop checks if anybody else
 has changed nftables, and repairs drift (``Repair``).
 """
@@ -14,13 +14,12 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.sync.drift import ChangeWatch
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.model import SentFarm
+from kube_nftlb.agent.sync.foreign_changes import ChangeWatch
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.repair import Repair
-from kube_nftlb.agent.sync.reporter import Reporter
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.sync.verification import Verification
 from kube_nftlb.agent.table.table import AgentTable
@@ -34,7 +33,7 @@ class Reconciler:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         engines: Engines,
         table: AgentTable,
         reader: TableReader,
@@ -46,14 +45,15 @@ class Reconciler:
         timing: Timing = Timing(),  # noqa: B008 - immutable
     ) -> None:
         """``on_progress`` is called whenever ``progress`` may have changed."""
-        self._inputs = inputs
+        self._state = state
         self._engines = engines
         self._clock = clock
         self._timing = timing
-        self._reporter = Reporter(inputs, clock, on_progress)
-        self._programmer = Programmer(inputs, engines, table, reader, links, clock, timing)
-        self._repair = Repair(inputs, self._programmer, engines, table, reader, watch, clock, timing)
-        self._verification = Verification(inputs, self._programmer, self._repair, engines, clock, timing)
+        self._on_progress = on_progress
+        self._reported: tuple[object, ...] = ()
+        self._programmer = Programmer(state, engines, table, reader, links, clock, timing)
+        self._repair = Repair(state, self._programmer, engines, table, reader, watch, clock, timing)
+        self._verification = Verification(state, self._programmer, self._repair, engines, clock, timing)
         self._adopted = False
         self._stopping = False
         self._maintained_at = float("-inf")
@@ -61,17 +61,17 @@ class Reconciler:
     @property
     def progress(self) -> Progress:
         """The loop's progress."""
-        return self._inputs.progress
+        return self._state.progress
 
     @property
-    def programmed(self) -> Mapping[str, Programmed]:
+    def sent(self) -> Mapping[str, SentFarm]:
         """The farms that the engine has, by name on the node."""
-        return self._engines.programmed
+        return self._engines.sent
 
     @property
     def settled(self) -> bool:
         """True if nothing is left to do."""
-        return self._adopted and not (self._inputs.has_work or self._inputs.queue.pending or self._repair.suspected)
+        return self._adopted and not (self._state.has_work or self._state.queue.pending or self._repair.suspected)
 
     async def run(self) -> None:
         """Reconcile until ``stop`` is called."""
@@ -85,7 +85,7 @@ class Reconciler:
                 self.progress.engine_error = self._engines.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
-                await self._pause(f"{self._engines.name} is not reachable: {error}", self._timing.retry_s)
+                await self._pause(f"the engine is not reachable: {error}", self._timing.retry_s)
             except errors.KubeNftlbError as error:
                 await self._pause(str(error), self._timing.retry_s)
             except Exception as error:
@@ -97,11 +97,11 @@ class Reconciler:
     def stop(self) -> None:
         """End ``run`` after the pass in progress."""
         self._stopping = True
-        self._inputs.wake.set()
+        self._state.wake.set()
 
     async def _end(self) -> None:
         with suppress(errors.KubeNftlbError):
-            while self._adopted and self._inputs.queue.unverified:
+            while self._adopted and self._state.queue.unverified:
                 await self._verify()
         with suppress(errors.KubeNftlbError):
             await self._engines.aclose()
@@ -109,11 +109,11 @@ class Reconciler:
     async def _pause(self, message: str, seconds: float) -> None:
         """Wait after a failure, then adopt the engine again: nothing can be taken for granted."""
         self._adopted = False
-        self._inputs.queue.restart()
+        self._state.queue.restart()
         if message != self.progress.pass_error:
             _log.warning("pass failed", error=message)
         self.progress.pass_error = message
-        self._reporter.report(adopted=self._adopted)
+        self._report()
         try:
             await self._repair.keep_table(self._clock.now())
         except Exception as error:
@@ -122,10 +122,10 @@ class Reconciler:
         await self._clock.sleep(seconds)
 
     async def _pass(self) -> None:
-        inputs, timing = self._inputs, self._timing
-        if not inputs.complete:
-            inputs.wake.clear()
-            await self._clock.wait(inputs.wake, timing.maintain_every_s)
+        state, timing = self._state, self._timing
+        if not state.complete:
+            state.wake.clear()
+            await self._clock.wait(state.wake, timing.maintain_every_s)
             return
         if not self._adopted:
             await self._adopt()
@@ -133,39 +133,45 @@ class Reconciler:
         if since_s > timing.maintain_every_s or self._repair.is_due(since_s):
             await self._maintain()
         # Clients wait for addresses that are announced once their farms are verified.
-        urgent = any(key in inputs.load_balancers for key in inputs.queue.unverified)
-        urgent |= inputs.queue.overdue(timing.verify_within_s, self._clock.now())
-        if inputs.queue.unverified and (urgent or await self._quiet(timing.verify_after_s)):
+        urgent = any(key in state.load_balancers for key in state.queue.unverified)
+        urgent |= state.queue.overdue(timing.verify_within_s, self._clock.now())
+        if state.queue.unverified and (urgent or await self._quiet(timing.verify_after_s)):
             await self._verify()
-        if inputs.has_work and self._adopted:
+        if state.has_work and self._adopted:
             await self._work()
-        if inputs.has_work or inputs.queue.unverified:
+        if state.has_work or state.queue.unverified:
             return
-        self._reporter.report_news(adopted=self._adopted)
+        if state.is_progress_old or self.progress.news != self._reported:
+            self._report()
         if await self._quiet(timing.poll_s):
             await self._maintain()
 
+    def _report(self) -> None:
+        self._state.update_progress(adopted=self._adopted)
+        self._reported = self.progress.news
+        self._on_progress()
+
     async def _quiet(self, seconds: float) -> bool:
         """Wait ``seconds``, or until there is work. Return True if there is none."""
-        self._inputs.wake.clear()
-        if self._inputs.has_work:
+        self._state.wake.clear()
+        if self._state.has_work:
             return False
-        return not await self._clock.wait(self._inputs.wake, seconds) or not self._inputs.has_work
+        return not await self._clock.wait(self._state.wake, seconds) or not self._state.has_work
 
     async def _adopt(self) -> None:
         lost = await self._programmer.adopt()
         await self._repair.adopt_table()
         await self._programmer.begin()
-        self._inputs.policies.done()
-        self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
+        self._state.policies.done()
+        self._state.add(self._state.index, 0 if lost else None)
         self._repair.adopted()
         self._adopted = True
-        self._reporter.forget()
+        self._reported = ()
 
     async def _work(self) -> None:
-        queue, started = self._inputs.queue, self._clock.now()
+        queue, started = self._state.queue, self._clock.now()
         await self._programmer.update_policies()
-        index = self._inputs.index
+        index = self._state.index
         keys = queue.take(last={key for name in self._engines.suspects if (key := index.key(name)) is not None})
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}
@@ -175,11 +181,11 @@ class Reconciler:
         queue.applied(refused, incomplete, now, now - started)
         self._repair.changed()
         metrics.SYNC_SECONDS.observe(now - started)
-        self._reporter.report(adopted=self._adopted)
+        self._report()
 
     async def _verify(self) -> None:
         await self._verification.verify_some()
-        self._reporter.report(adopted=self._adopted)
+        self._report()
 
     async def _maintain(self) -> None:
         """Maintain what is programmed already."""
@@ -187,12 +193,12 @@ class Reconciler:
         self._maintained_at = now
         self._repair.notice(now)
         # Damage must be found however many changes come.
-        while self._repair.overdue(now) and self._inputs.queue.unverified:
+        while self._repair.overdue(now) and self._state.queue.unverified:
             await self._verify()
         if not await self._repair.look(now):
             self._adopted = False
             return
-        self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._inputs.queue))
+        self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._state.queue))
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
-        self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)
+        self._state.add(self._state.index.due(now))

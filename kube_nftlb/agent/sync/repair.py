@@ -8,8 +8,8 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.engines import Engines
-from kube_nftlb.agent.sync.drift import Audit, ChangeWatch, DriftDetector
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.foreign_changes import Audit, ChangeWatch, ForeignChanges
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.timing import Timing
@@ -25,7 +25,7 @@ class Repair:
 
     def __init__(
         self,
-        inputs: Inputs,
+        state: LoopState,
         programmer: Programmer,
         engines: Engines,
         agent_table: AgentTable,
@@ -34,13 +34,13 @@ class Repair:
         clock: Clock,
         timing: Timing,
     ) -> None:
-        self._inputs = inputs
+        self._state = state
         self._programmer = programmer
         self._engines = engines
         self._table = agent_table
         self._verifier = TableVerifier(agent_table, reader)
         self._clock = clock
-        self._detector = DriftDetector(watch)
+        self._foreign = ForeignChanges(watch)
         self._timing = timing
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
         self._put_off_since = float("inf")
@@ -52,21 +52,21 @@ class Repair:
     @property
     def suspected(self) -> bool:
         """True if somebody else has changed nftables since everything was compared."""
-        return self._detector.suspected
+        return self._foreign.suspected
 
     def is_due(self, since_s: float) -> bool:
         """Return True if others have changed nftables, and it is not looked for all the time."""
-        return since_s > self._timing.poll_s and self._detector.pending
+        return since_s > self._timing.poll_s and self._foreign.pending
 
     def adopted(self) -> None:
         """Have everything compared once all farms are programmed: earlier changes are unknown."""
-        self._detector.suspected = True
+        self._foreign.suspected = True
         self._suspected_since = self._clock.now()
 
     def notice(self, now: float) -> None:
         """Look for changes by others."""
-        self._detector.notice()
-        self._suspected_since = min(self._suspected_since, now) if self._detector.suspected else float("inf")
+        self._foreign.notice()
+        self._suspected_since = min(self._suspected_since, now) if self._foreign.suspected else float("inf")
 
     def overdue(self, now: float) -> bool:
         """Return True if everything should have been compared for a while, as when changes come without a pause."""
@@ -85,10 +85,10 @@ class Repair:
             # It may have loaded an older state.
             return False
         await self.keep_table(now)
-        if self._detector.suspected:
+        if self._foreign.suspected:
             await self._bring_back()
-        if self._detector.suspected and self._is_comparable(now) and await self.base():
-            self._detector.compared()
+        if self._foreign.suspected and self._is_comparable(now) and await self.base():
+            self._foreign.compared()
             self._audit.begin(now)
         if self._at_rest:
             await self._audit_some(now)
@@ -96,18 +96,18 @@ class Repair:
 
     def _is_comparable(self, now: float) -> bool:
         """Return True if the kernel has all that is programmed, and nothing more important waits."""
-        return self._at_rest or (self.overdue(now) and not self._inputs.queue.unverified)
+        return self._at_rest or (self.overdue(now) and not self._state.queue.unverified)
 
     @property
     def _at_rest(self) -> bool:
-        return not (self._inputs.queue.waiting or self._inputs.queue.unverified)
+        return not (self._state.queue.waiting or self._state.queue.unverified)
 
     async def keep_table(self, now: float) -> None:
         """Compare the agent table if others have changed it, also while an engine is away: it keeps clients out."""
         self.notice(now)
-        if self._is_table_known and self._detector.table_suspected:
+        if self._is_table_known and self._foreign.table_suspected:
             await self.table()
-            self._detector.table_suspected = False
+            self._foreign.table_suspected = False
 
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""
@@ -142,7 +142,7 @@ class Repair:
         if drift is None:
             return True
         if await self._engines.load():
-            self._inputs.add(self._inputs.index, self._inputs.seen_version)
+            self._state.add(self._state.index)
         if (drift := await self._engines.drift()) is not None:
             self._log_repair(drift)
             await self._engines.repair()
@@ -157,12 +157,12 @@ class Repair:
         now = self._clock.now()
         self._put_off_since = min(self._put_off_since, now)
         while now - self._put_off_since < self._timing.put_off_s and not comparison.done():
-            self._inputs.wake.clear()
-            if self._inputs.has_work:
+            self._state.wake.clear()
+            if self._state.has_work:
                 comparison.cancel()
                 await asyncio.wait([comparison])
                 return False, None
-            woken = asyncio.create_task(self._inputs.wake.wait(), name="woken")
+            woken = asyncio.create_task(self._state.wake.wait(), name="woken")
             await asyncio.wait([comparison, woken], return_when=asyncio.FIRST_COMPLETED)
             woken.cancel()
         outcome = await comparison
@@ -173,25 +173,25 @@ class Repair:
         if self._audit.due(now):
             if not await self.base():
                 return
-            self._audit.start(self._engines.programmed)
+            self._audit.start(self._engines.sent)
         for name in self._audit.take():
-            if name not in self._engines.programmed:
+            if name not in self._engines.sent:
                 continue
             if (drift := await self._engines.drift(name)) is not None:
                 await self._farm(name, drift)
             await self._engines.forget_stale(name)
-            self._inputs.connections.check(name)
+            self._state.connections.check(name)
 
     async def _farm(self, name: str, drift: str) -> None:
         self._log_repair(drift, name)
         await self._engines.repair(name)
-        if await self._engines.drift(name) is not None and (key := self._inputs.index.key(name)) is not None:
-            self._inputs.add([key], self._inputs.seen_version)
+        if await self._engines.drift(name) is not None and (key := self._state.index.key(name)) is not None:
+            self._state.add([key])
 
     def _log_repair(self, drift: str, name: str | None = None) -> None:
-        self._inputs.progress.drift_repaired += 1
+        self._state.progress.drift_repaired += 1
         metrics.DRIFT_REPAIRED.inc()
-        key = self._inputs.index.key(name) if name is not None else None
-        fields = log_fields(key, self._inputs.index.get(key)) if key is not None else {}
-        changed_by = ", ".join(sorted(self._detector.programs))
+        key = self._state.index.key(name) if name is not None else None
+        fields = log_fields(key, self._state.index.get(key)) if key is not None else {}
+        changed_by = ", ".join(sorted(self._foreign.programs))
         _log.warning("repaired drift", **fields, drift=drift, changed_by=changed_by or "not known")

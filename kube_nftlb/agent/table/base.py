@@ -3,50 +3,24 @@
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 
-from kube_nftlb.agent.table import hooks
-from kube_nftlb.agent.table.layout import (
-    ANSWERED_HERE,
-    BACKEND_MARKS,
-    BACKEND_SOURCES,
-    CONNECTIONS,
-    CUT,
-    FORWARDED,
-    HAIRPIN,
-    INVALIDS,
-    LEAVING,
-    LISTENERS,
-    LOCAL_PODS,
-    MARKED,
-    MARKS,
-    MASQUERADE,
-    NO_ENDPOINTS,
-    NOT_FROM_NODE,
-    POLICY,
-    QUEUES,
-    RESETS,
-    SERVICE_RANGES,
-    SOURCE_RANGES,
-    SOURCES,
-)
+from kube_nftlb.agent.table import hooks, layout
 from kube_nftlb.api.base import Family
-from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, HAS_PORTS, NFPROTO, REFUSES, Chain, Contents, NamedSet
 
-_ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
-_NFPROTO = {"ip": "ipv4", "ip6": "ipv6"}
-_LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_LISTENER_KEY = {family: f"inet_proto . {address} . inet_service" for family, address in ADDRESS_TYPE.items()}
 
 _VERDICT_MAPS = (
-    SOURCE_RANGES,
-    POLICY,
-    CUT,
-    NO_ENDPOINTS,
-    CONNECTIONS,
-    RESETS,
-    INVALIDS,
-    QUEUES,
-    FORWARDED,
-    LEAVING,
-    MASQUERADE,
+    layout.SOURCE_RANGES,
+    layout.POLICY,
+    layout.CUT,
+    layout.NO_ENDPOINTS,
+    layout.CONNECTIONS,
+    layout.RESETS,
+    layout.INVALIDS,
+    layout.QUEUES,
+    layout.FORWARDED,
+    layout.LEAVING,
+    layout.MASQUERADE,
 )
 
 
@@ -58,22 +32,19 @@ def _unserved(verdict: str) -> tuple[str, ...]:
     refuse who comes between the end of the farms' elements and that of this chain.
     """
     return tuple(
-        f"{family} daddr @{SERVICE_RANGES}-{family} meta nfproto vmap {{ {nfproto} : {verdict} }}"
-        for family, nfproto in _NFPROTO.items()
+        f"{family} daddr @{layout.SERVICE_RANGES}-{family} meta nfproto vmap {{ {nfproto} : {verdict} }}"
+        for family, nfproto in NFPROTO.items()
     )
-
-
-_PORTS = "meta l4proto { tcp, udp, sctp }"
 
 
 def _at(name: str, verdict: str, used: frozenset[str]) -> tuple[str, ...]:
     """Return the rules for packets to the listeners in these sets, of those that are used."""
     rules = {
         f"{name}{scope}-{family}": f"{match} @{name}{scope}-{family} {verdict}"
-        for family in _ADDRESS_TYPE
+        for family in ADDRESS_TYPE
         for scope, match in (
             ("", f"meta l4proto . {family} daddr . th dport"),
-            ("-all", f"{_PORTS} {family} daddr"),
+            ("-all", f"{HAS_PORTS} {family} daddr"),
         )
     }
     return tuple(rule for set_, rule in rules.items() if set_ in used)
@@ -81,10 +52,10 @@ def _at(name: str, verdict: str, used: frozenset[str]) -> tuple[str, ...]:
 
 def _untranslated(used: frozenset[str], *exempt: str) -> tuple[str, ...]:
     """Return the rules that drop new connections to listeners if nobody has translated them; ``exempt`` come first."""
-    return ("ct state != new return", "ct status dnat return", *exempt, *_at(LISTENERS, "drop", used))
+    return ("ct state != new return", "ct status dnat return", *exempt, *_at(layout.LISTENERS, "drop", used))
 
 
-_FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
+_FROM_LOCAL_PODS = tuple(f"{family} saddr @{layout.LOCAL_PODS}-{family} return" for family in ADDRESS_TYPE)
 
 _SETS = (
     tuple(
@@ -92,32 +63,39 @@ _SETS = (
         for family, key in _LISTENER_KEY.items()
         for name, value in (
             *((name, " : verdict") for name in _VERDICT_MAPS),
-            (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
-            (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
-            (MARKS, " : mark"),
-            (BACKEND_MARKS, f" . {_ADDRESS_TYPE[family]} : mark"),
+            (layout.SOURCES, f" : {ADDRESS_TYPE[family]}"),
+            (layout.BACKEND_SOURCES, f" . {ADDRESS_TYPE[family]} : {ADDRESS_TYPE[family]}"),
+            (layout.MARKS, " : mark"),
+            (layout.BACKEND_MARKS, f" . {ADDRESS_TYPE[family]} : mark"),
         )
     )
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
-        for name in (SOURCE_RANGES, POLICY, CUT, NO_ENDPOINTS, QUEUES, MASQUERADE)
-        for family, key in _ADDRESS_TYPE.items()
+        for name in (
+            layout.SOURCE_RANGES,
+            layout.POLICY,
+            layout.CUT,
+            layout.NO_ENDPOINTS,
+            layout.QUEUES,
+            layout.MASQUERADE,
+        )
+        for family, key in ADDRESS_TYPE.items()
     )
     + tuple(
         NamedSet(f"{name}-{family}", f"type {key};")
-        for name in (LISTENERS, ANSWERED_HERE, NOT_FROM_NODE, MARKED)
+        for name in (layout.LISTENERS, layout.ANSWERED_HERE, layout.NOT_FROM_NODE, layout.MARKED)
         for family, key in _LISTENER_KEY.items()
     )
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key};")
-        for name in (LISTENERS, ANSWERED_HERE, NOT_FROM_NODE)
-        for family, key in _ADDRESS_TYPE.items()
+        for name in (layout.LISTENERS, layout.ANSWERED_HERE, layout.NOT_FROM_NODE)
+        for family, key in ADDRESS_TYPE.items()
     )
-    + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
+    + tuple(NamedSet(f"{layout.HAIRPIN}-{family}", f"type {key} . {key};") for family, key in ADDRESS_TYPE.items())
 )
 
 _CHAINS = (
-    Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
+    Chain("refuse", REFUSES),
     Chain("masquerade-always", ("masquerade fully-random",)),
     Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
     Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
@@ -144,14 +122,14 @@ def _unserved_by_daemon(used: frozenset[str], unserved: tuple[str, ...]) -> Iter
     sends UDP this is an error (EPERM), as with a firewall; TCP repeats without telling.
     """
     # What the node sends to itself is decided on as it leaves.
-    arriving = _untranslated(used, 'iif "lo" return', *_at(ANSWERED_HERE, "return", used))
-    leaving = _untranslated(used, *_at(NOT_FROM_NODE, "return", used))
+    arriving = _untranslated(used, 'iif "lo" return', *_at(layout.ANSWERED_HERE, "return", used))
+    leaving = _untranslated(used, *_at(layout.NOT_FROM_NODE, "return", used))
     yield Chain("unserved", (*_untranslated(used), *unserved), hooks.filter_hook("forward", -5))
     yield Chain("unserved-input", arriving, hooks.filter_hook("input", -5))
     yield Chain("unserved-output", (*leaving, *unserved), hooks.filter_hook("output", -90))
 
 
-_LISTENER_SETS = frozenset(f"{LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in _ADDRESS_TYPE)
+_LISTENER_SETS = frozenset(f"{layout.LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in ADDRESS_TYPE)
 
 SET_NAMES = frozenset(named.name for named in _SETS)
 """All maps and sets that farms put elements into."""
@@ -189,9 +167,11 @@ def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapp
     return Contents(
         sets=tuple(
             NamedSet(
-                f"{name}-{table}", f"type {_ADDRESS_TYPE[table]}; flags interval; auto-merge;", tuple(sorted(ranges))
+                f"{name}-{table}",
+                f"type {ADDRESS_TYPE[table]}; flags interval; auto-merge;",
+                tuple(sorted(by_family.get(family, ()))),
             )
-            for name, by_family in ((LOCAL_PODS, local_pods), (SERVICE_RANGES, service_ranges))
-            for table, ranges in (("ip", by_family.get("ipv4", ())), ("ip6", by_family.get("ipv6", ())))
+            for name, by_family in ((layout.LOCAL_PODS, local_pods), (layout.SERVICE_RANGES, service_ranges))
+            for table, family in NFPROTO.items()
         )
     )

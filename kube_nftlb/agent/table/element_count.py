@@ -3,7 +3,7 @@
 from functools import reduce
 from math import gcd
 
-from kube_nftlb.agent.endpoints.shares import shares
+from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
 
@@ -48,7 +48,7 @@ def _drawn(spec: FarmSpec) -> int:
     weights = [each.weight for each in spec.backends_from if each.weight]
     if len(weights) <= 1 or spec.engine != "nftables":
         return 0
-    return sum(shares(weights))
+    return sum(shares.of_weights(weights))
 
 
 def _scheduled(spec: FarmSpec) -> int:

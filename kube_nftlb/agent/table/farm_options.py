@@ -14,14 +14,12 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, Chain, Contents, Element, NamedSet
 
 FORGET_S = 120
 """The default time after which a silent client is forgotten, as with nftlb."""
 CLIENTS_MAX = 65536
 """The maximum number of clients that a limit tells apart."""
-
-_ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
 
 
 class _Limit(NamedTuple):
@@ -159,7 +157,7 @@ class _Options:
         return _Limit(clients, f"{match} jump {over.name}".strip(), over)
 
     def _clients_declaration(self) -> str:
-        return f"type {_ADDRESS_TYPE[self._spec.family]}; flags dynamic; size {CLIENTS_MAX};"
+        return f"type {ADDRESS_TYPE[self._family]}; flags dynamic; size {CLIENTS_MAX};"
 
     def _set_name(self, kind: str, content: str) -> str:
         return f"{kind}-{_digest(content)}-{self._name}"

@@ -5,26 +5,8 @@ Pure: no I/O.
 
 from collections.abc import Collection, Iterable, Iterator
 
-from kube_nftlb.agent.table.layout import (
-    BACKEND_MARKS,
-    BACKEND_SOURCES,
-    CONNECTIONS,
-    CUT,
-    FORWARDED,
-    HAIRPIN,
-    INVALIDS,
-    LEAVING,
-    MARKED,
-    MARKS,
-    MASQUERADE,
-    NO_ENDPOINTS,
-    POLICY,
-    QUEUES,
-    RESETS,
-    SOURCE_RANGES,
-    SOURCES,
-)
-from kube_nftlb.netfilter.transaction import Chain
+from kube_nftlb.agent.table import layout
+from kube_nftlb.netfilter.table_text import NFPROTO, Chain
 
 _PRIORITY = -160
 """Before nftlb's own chains (-150), which would give the connection a mark."""
@@ -42,7 +24,6 @@ _MASQUERADE_PRIORITY = 95
 _ESTABLISHED = "tcp flags & (syn | rst | ack) == ack "
 """Matches what conntrack takes for the first packet of a connection though its client has long been connected."""
 
-_FAMILIES = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "{ tcp, udp, sctp }"
 
 
@@ -50,7 +31,12 @@ def _new(used: Collection[str], family: str) -> tuple[str, ...]:
     """Return the rules for new connections."""
     rules = [
         rule
-        for name, only in ((SOURCE_RANGES, ""), (POLICY, ""), (CUT, _ESTABLISHED), (NO_ENDPOINTS, ""))
+        for name, only in (
+            (layout.SOURCE_RANGES, ""),
+            (layout.POLICY, ""),
+            (layout.CUT, _ESTABLISHED),
+            (layout.NO_ENDPOINTS, ""),
+        )
         for map_, rule in (
             (f"{name}-{family}", only + _by_listener(family, name)),
             (f"{name}-all-{family}", f"{only}{family} daddr vmap @{name}-all-{family}"),
@@ -67,13 +53,13 @@ def _by_listener(family: str, name: str) -> str:
 
 def _in_use(used: Collection[str], name: str) -> list[str]:
     """Return the families for which a map has elements."""
-    return [family for family in _FAMILIES if f"{name}-{family}" in used]
+    return [family for family in NFPROTO if f"{name}-{family}" in used]
 
 
 _OPTIONS = (
-    ("options-new", CONNECTIONS, "ct state new"),
-    ("options-invalid", INVALIDS, "ct state invalid"),
-    ("options-reset", RESETS, "tcp flags rst"),
+    ("options-new", layout.CONNECTIONS, "ct state new"),
+    ("options-invalid", layout.INVALIDS, "ct state invalid"),
+    ("options-reset", layout.RESETS, "tcp flags rst"),
 )
 """Chains with the options for incoming packets, the map that each looks up, and the packets that it matches."""
 
@@ -84,7 +70,7 @@ def arriving(used: Collection[str]) -> Iterator[Chain]:
     Most packets are of connections that were opened long ago, and match the first rules of no chain.
     """
     first = []
-    for family, protocol in _FAMILIES.items():
+    for family, protocol in NFPROTO.items():
         if rules := _new(used, family):
             yield Chain(f"new-{family}", rules)
             first.append(f"ct state new meta nfproto {protocol} jump new-{family}")
@@ -100,8 +86,8 @@ def arriving(used: Collection[str]) -> Iterator[Chain]:
 def queueing(used: Collection[str]) -> Iterator[Chain]:
     """Yield the chains that queue packets to programs, if these run."""
     rules = (
-        *(_by_listener(family, QUEUES) for family in _in_use(used, QUEUES)),
-        *(f"{family} daddr vmap @{QUEUES}-all-{family}" for family in _in_use(used, f"{QUEUES}-all")),
+        *(_by_listener(family, layout.QUEUES) for family in _in_use(used, layout.QUEUES)),
+        *(f"{family} daddr vmap @{layout.QUEUES}-all-{family}" for family in _in_use(used, f"{layout.QUEUES}-all")),
     )
     if rules:
         yield Chain("queueing", rules)
@@ -126,7 +112,7 @@ def _by_origin(statement: str, families: Iterable[str]) -> tuple[str, ...]:
 
 def passing(used: Collection[str]) -> Iterator[Chain]:
     """Yield the chains with the options for connections that nftlb has translated."""
-    for name, hook, map_ in (("forward", "forward", FORWARDED), ("departure", "postrouting", LEAVING)):
+    for name, hook, map_ in (("forward", "forward", layout.FORWARDED), ("departure", "postrouting", layout.LEAVING)):
         if families := _in_use(used, map_):
             yield Chain(f"by-{name}", _by_origin(f"{{key}} vmap @{map_}-{{family}}", families))
             yield Chain(name, (f"ct state new ct status dnat jump by-{name}",), filter_hook(hook, 0))
@@ -134,20 +120,22 @@ def passing(used: Collection[str]) -> Iterator[Chain]:
 
 def translating(used: Collection[str]) -> Iterator[Chain]:
     """Yield the chains that translate source addresses."""
-    by_backend = "ct status dnat snat {family} to {key} . {family} daddr map @" + BACKEND_SOURCES + "-{family}"
+    by_backend = "ct status dnat snat {family} to {key} . {family} daddr map @" + layout.BACKEND_SOURCES + "-{family}"
     sources = (
-        *_by_origin(by_backend, _in_use(used, BACKEND_SOURCES)),
-        *_by_origin(f"ct status dnat snat {{family}} to {{key}} map @{SOURCES}-{{family}}", _in_use(used, SOURCES)),
+        *_by_origin(by_backend, _in_use(used, layout.BACKEND_SOURCES)),
+        *_by_origin(
+            f"ct status dnat snat {{family}} to {{key}} map @{layout.SOURCES}-{{family}}", _in_use(used, layout.SOURCES)
+        ),
     )
     masquerading = (
         *(
-            f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"
-            for family in _in_use(used, HAIRPIN)
+            f"ct status dnat {family} saddr . {family} daddr @{layout.HAIRPIN}-{family} goto masquerade-always"
+            for family in _in_use(used, layout.HAIRPIN)
         ),
-        *_by_origin(f"ct status dnat {{key}} vmap @{MASQUERADE}-{{family}}", _in_use(used, MASQUERADE)),
+        *_by_origin(f"ct status dnat {{key}} vmap @{layout.MASQUERADE}-{{family}}", _in_use(used, layout.MASQUERADE)),
         *(
-            f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
-            for family in _in_use(used, f"{MASQUERADE}-all")
+            f"ct status dnat ct original {family} daddr vmap @{layout.MASQUERADE}-all-{family}"
+            for family in _in_use(used, f"{layout.MASQUERADE}-all")
         ),
     )
     for name, rules, priority in (
@@ -163,10 +151,10 @@ def marking(used: Collection[str]) -> Iterator[Chain]:
 
     The backend of a connection is known once its first packet leaves.
     """
-    connection = _by_origin(f"ct mark set {{key}} map @{MARKS}-{{family}}", _in_use(used, MARKS))
-    packets = _by_origin(f"{{key}} @{MARKED}-{{family}} meta mark set ct mark", _in_use(used, MARKED))
-    backend = f"ct mark set {{key}} . {{family}} daddr map @{BACKEND_MARKS}-{{family}}"
-    backends = _by_origin(backend, _in_use(used, BACKEND_MARKS))
+    connection = _by_origin(f"ct mark set {{key}} map @{layout.MARKS}-{{family}}", _in_use(used, layout.MARKS))
+    packets = _by_origin(f"{{key}} @{layout.MARKED}-{{family}} meta mark set ct mark", _in_use(used, layout.MARKED))
+    backend = f"ct mark set {{key}} . {{family}} daddr map @{layout.BACKEND_MARKS}-{{family}}"
+    backends = _by_origin(backend, _in_use(used, layout.BACKEND_MARKS))
     if connection:
         yield Chain("mark-connection", connection)
     if packets:

@@ -9,19 +9,6 @@ from kube_nftlb.netfilter.libnftables import Nftables
 
 _TABLE = "kube-nftlb-probe"
 
-_HELPER_OPTIONS = {
-    "amanda": "NF_CONNTRACK_AMANDA",
-    "ftp": "NF_CONNTRACK_FTP",
-    "h323": "NF_CONNTRACK_H323",
-    "irc": "NF_CONNTRACK_IRC",
-    "netbios-ns": "NF_CONNTRACK_NETBIOS_NS",
-    "pptp": "NF_CONNTRACK_PPTP",
-    "sane": "NF_CONNTRACK_SANE",
-    "sip": "NF_CONNTRACK_SIP",
-    "snmp": "NF_CONNTRACK_SNMP",
-    "tftp": "NF_CONNTRACK_TFTP",
-}
-
 
 class Feature(NamedTuple):
     """A kernel feature: commands of nft(8) that only a kernel with it accepts, and the message if it is missing."""
@@ -33,7 +20,7 @@ class Feature(NamedTuple):
 def needed(spec: FarmSpec) -> Iterator[Feature]:
     """Yield the features that a farm requires."""
     if spec.helper != "none":
-        option = _HELPER_OPTIONS[spec.helper]
+        option = f"NF_CONNTRACK_{spec.helper.upper().replace('-', '_')}"
         yield Feature(
             f"add table inet {_TABLE}\nadd ct helper inet {_TABLE} probe {{ {helper_declaration(spec)} }}\n",
             f"the helper {spec.helper} needs a kernel with CONFIG_{option} (module {option.lower()})",

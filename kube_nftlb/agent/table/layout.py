@@ -4,13 +4,14 @@ import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from kube_nftlb.api.base import Family
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.netfilter.transaction import Contents, Element
+from kube_nftlb.netfilter.table_text import Contents, Element, TableFamily
 
 TABLE = "kube-nftlb"
 
-TABLE_FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
+TABLE_FAMILY: Final[Mapping[Family, TableFamily]] = {"ipv4": "ip", "ipv6": "ip6"}
 """The nftables family of a farm."""
 
 _PROTOCOLS: Final[Mapping[str, Protocol]] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP"}

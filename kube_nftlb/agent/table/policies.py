@@ -21,7 +21,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.fair_queue import FairQueue
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 from kube_nftlb.reasons import FailureReason
 
 
@@ -57,8 +57,8 @@ class Policies:
     def put(self, raw: Json, since: int | None = None) -> None:
         """Add or update a policy; ignore a known generation."""
         metadata = raw["metadata"]
-        self._refused.discard(_key(raw))
-        key, generation = _key(raw), (metadata.get("uid", ""), metadata.get("generation", 0))
+        self._refused.discard(PolicyKey.of(raw))
+        key, generation = PolicyKey.of(raw), (metadata.get("uid", ""), metadata.get("generation", 0))
         if self._generations.get(key) != generation:
             self._generations[key] = generation
             self._change(key, int(metadata["resourceVersion"]) if since is None else since, raw)
@@ -76,7 +76,7 @@ class Policies:
 
     def replace_all(self, raws: Iterable[Json], resource_version: int) -> None:
         """Replace all policies; those not listed are removed."""
-        present = {_key(raw): raw for raw in raws}
+        present = {PolicyKey.of(raw): raw for raw in raws}
         since = self._seen + 1
         self._refused.clear()
         for key in self._generations.keys() - present.keys():
@@ -207,10 +207,6 @@ def owner(key: PolicyKey) -> str:
 def rules_owner(farm: str) -> str:
     """Return the owner of the rules that apply policies to a farm, by the farm's name on the node."""
     return f"policies:{farm}"
-
-
-def _key(raw: Json) -> PolicyKey:
-    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _kind(policy: EnforcedPolicy | None) -> tuple[bool, bool] | None:

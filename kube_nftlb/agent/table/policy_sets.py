@@ -11,7 +11,7 @@ from kube_nftlb import __version__, names
 from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
 from kube_nftlb.api.unknown import unknown_fields
-from kube_nftlb.netfilter.transaction import Contents, NamedSet
+from kube_nftlb.netfilter.table_text import Contents, NamedSet
 from kube_nftlb.prose import some_of
 
 Json = Mapping[str, Any]
@@ -47,7 +47,7 @@ class EnforcedPolicy(NamedTuple):
 
 def policy(raw: Json) -> EnforcedPolicy:
     """Return an NftlbPolicy object as it is enforced. Takes up to half a second: not for the event loop."""
-    key = PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    key = PolicyKey.of(raw)
     if not all(_LABEL.fullmatch(part) for part in key):
         return EnforcedPolicy(
             invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot"

@@ -8,7 +8,7 @@ from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.farm import Address
-from kube_nftlb.netfilter.transaction import Chain, Contents
+from kube_nftlb.netfilter.table_text import Chain, Contents
 
 
 def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:

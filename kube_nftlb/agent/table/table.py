@@ -12,7 +12,7 @@ from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.blueprint import Blueprint
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
-from kube_nftlb.netfilter.transaction import Chain, Contents, State, changes, combined, creation
+from kube_nftlb.netfilter.table_text import Chain, Contents, State, changes, combined, creation
 
 _NOTHING = Contents()
 _WAITING = 0x5A5A5A5A5A5A5A5A

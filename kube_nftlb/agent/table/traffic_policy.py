@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout, source_ranges
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 
 
 def local_clients(family: str) -> tuple[str, str]:

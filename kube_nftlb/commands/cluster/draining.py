@@ -182,7 +182,7 @@ async def _farms(kube: Kube, plan: Plan) -> dict[FarmKey, JsonObject]:
     namespaces = sorted({each.farm.namespace for each in plan.members})
     listings = await asyncio.gather(*(kube.list(FARMS, namespace) for namespace in namespaces))
     raws = (raw for listing in listings for raw in listing.items)
-    return {FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"]): raw for raw in raws}
+    return {FarmKey.of(raw): raw for raw in raws}
 
 
 def _version(raw: JsonObject) -> int:

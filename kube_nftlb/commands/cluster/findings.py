@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import address_findings
 from kube_nftlb.commands.cluster.finding import Finding, condition, since
 from kube_nftlb.commands.cluster.queries import COMPONENT
-from kube_nftlb.commands.view import ClusterView, Failure, key_of
+from kube_nftlb.commands.view import ClusterView, Failure
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
@@ -68,7 +69,7 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
 
 def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
     """Return what is wrong with these farms: of each that fails on nodes one finding for each cause, else one."""
-    findings = (each for raw in farms for each in of_farm(raw, view.failures.get(key_of(raw), ()), now))
+    findings = (each for raw in farms for each in of_farm(raw, view.failures.get(FarmKey.of(raw), ()), now))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
 
 

@@ -13,7 +13,7 @@ from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import masqueraded
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.conflicts import Conflict
+from kube_nftlb.api.conflicts import Conflict, FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.kubernetes.service import Service
@@ -23,7 +23,7 @@ from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.cluster.findings import accepted_in_part
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
-from kube_nftlb.commands.view import ClusterView, key_of
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.prose import some_of
@@ -74,7 +74,7 @@ class _OnNodes:
 
 
 def _farm(raw: JsonObject, cluster: ClusterView) -> FarmView:
-    name, key = str(raw["metadata"]["name"]), key_of(raw)
+    name, key = str(raw["metadata"]["name"]), FarmKey.of(raw)
     if isinstance(farm := cluster.farm(key), str):
         return FarmView(name, "", f"invalid: {farm}")
     spec, failures = farm.spec, {each.node: each for each in cluster.failures.get(key, ())}

@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import RenderableType
 
 from kube_nftlb.api.base import FAMILIES
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.finding import Finding, condition
 from kube_nftlb.commands.cluster.findings import is_pending, of_farm
-from kube_nftlb.commands.view import ClusterView, is_of_service, key_of
+from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.resources import JsonObject
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
@@ -111,7 +112,7 @@ def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     for raw in view.farms:
         if is_pending(raw):
             states["pending"] += 1
-        elif of_farm(raw, view.failures.get(key_of(raw), ()), now):
+        elif of_farm(raw, view.failures.get(FarmKey.of(raw), ()), now):
             states["with problems"] += 1
         else:
             backends = (raw.get("status") or {}).get("totalBackends")

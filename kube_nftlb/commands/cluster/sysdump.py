@@ -11,34 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import __version__, errors
-from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
-from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, PROGRAMS, Target, connected, overview
+from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, overview
 from kube_nftlb.commands.cluster.redact import Redactor, cleaned
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
+from kube_nftlb.kube import resources
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import (
-    ADDRESS_POOLS,
-    CRDS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    EVENTS,
-    FARMS,
-    LEASES,
-    NFTLB_NODES,
-    NODES,
-    PODS,
-    POLICIES,
-    SERVICES,
-    JsonObject,
-    Resource,
-)
+from kube_nftlb.kube.resources import JsonObject, Resource
 
 NODES_MAX = 10
 _LOG_LINES = 5000
@@ -72,19 +56,19 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(NODES),
-    _Kind(NFTLB_NODES),
-    _Kind(CRDS),
-    _Kind(FARMS, True),
-    _Kind(POLICIES, True),
-    _Kind(SERVICES, True),
-    _Kind(ENDPOINT_SLICES, True, SERVED_SLICES),
-    _Kind(ADDRESS_POOLS),
-    _Kind(LEASES),
-    _Kind(DAEMON_SETS, labels=PROGRAMS),
-    _Kind(DEPLOYMENTS, labels=PROGRAMS),
-    _Kind(PODS, labels=PROGRAMS),
-    _Kind(EVENTS, True),
+    _Kind(resources.NODES),
+    _Kind(resources.NFTLB_NODES),
+    _Kind(resources.CRDS),
+    _Kind(resources.FARMS, True),
+    _Kind(resources.POLICIES, True),
+    _Kind(resources.SERVICES, True),
+    _Kind(resources.ENDPOINT_SLICES, True, SERVED_SLICES),
+    _Kind(resources.ADDRESS_POOLS),
+    _Kind(resources.LEASES),
+    _Kind(resources.DAEMON_SETS, labels=PROGRAMS),
+    _Kind(resources.DEPLOYMENTS, labels=PROGRAMS),
+    _Kind(resources.PODS, labels=PROGRAMS),
+    _Kind(resources.EVENTS, True),
 )
 
 _LIMITED = frozenset(kind.resource.plural for kind in _KINDS if kind.namespaced)
@@ -160,12 +144,9 @@ async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[tuple[str
 
 
 def _concerns(resource: Resource, raw: JsonObject) -> bool:
-    if resource == EVENTS:
+    if resource == resources.EVENTS:
         return _OURS in str(raw.get("reportingComponent") or (raw.get("source") or {}).get("component"))
-    if resource == LEASES:
-        labels = raw["metadata"].get("labels") or {}
-        return records.LABEL in labels or raw["metadata"]["name"] == OPERATOR_LEASE
-    return resource != CRDS or raw["spec"]["group"] == FARMS.group
+    return resource != resources.CRDS or raw["spec"]["group"] == resources.FARMS.group
 
 
 def _object_part(plural: str, raws: list[JsonObject], problem: str, namespace: str | None) -> _Part:
@@ -177,7 +158,7 @@ def _object_part(plural: str, raws: list[JsonObject], problem: str, namespace: s
 def _names(raw: JsonObject) -> Iterable[str]:
     """Return the names in an object that belong to its owner."""
     metadata = raw["metadata"]
-    if (raw.get("kind"), str((raw.get("spec") or {}).get("group"))) == (CRDS.kind, FARMS.group):
+    if (raw.get("kind"), str((raw.get("spec") or {}).get("group"))) == (resources.CRDS.kind, resources.FARMS.group):
         return
     yield from (str(metadata[key]) for key in ("name", "namespace") if metadata.get(key))
     for endpoint in raw.get("endpoints") or ():
@@ -193,7 +174,7 @@ async def _logs(kube: Kube, pods: Iterable[JsonObject]) -> AsyncIterator[_Part]:
                 query = {"container": container["name"], "tailLines": str(_LOG_LINES)}
                 file = f"logs/{name}.{container['name']}{'.previous' if previous else ''}.log"
                 try:
-                    path = PODS.path(namespace, name, "log")
+                    path = resources.PODS.path(namespace, name, "log")
                     text = await kube.text(path, {**query, "previous": str(previous).lower()})
                 except errors.KubeError as error:
                     # Most containers have never restarted.

@@ -1,6 +1,6 @@
 """What a table has, as the kernel tells: to compare two tables by content, and to make one like another. No I/O.
 
-Rules and sets are written as text where that is easier (``netfilter.transaction``), or as expressions of our own. The
+Rules and sets are written as text where that is easier (``netfilter.table_text``), or as expressions of our own. The
 kernel tells both in a form of its own, which is what a table is compared with: that of the same rules in a table that
 nobody uses (``Blueprint``).
 """

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kube_nftlb.netfilter import netlink, rules
-from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.netlink import NetfilterClient, NetfilterSocket
 from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 
@@ -19,6 +19,14 @@ class ContentsReader(Protocol):
 
         Sets that belong to rules are with them.
         """
+
+
+class KernelContents(NetfilterClient):
+    """See ``ContentsReader``. Use ``open``."""
+
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        """See ``ContentsReader``."""
+        return await read(self._netfilter, table, with_elements)
 
 
 async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:

@@ -32,7 +32,7 @@ from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
-from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
+from kube_nftlb.operator.cache.policy_record import parse_policy
 from kube_nftlb.operator.cache.pool_changes import PoolChanges
 from kube_nftlb.operator.cache.reserved import ranges_of
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
@@ -84,7 +84,7 @@ class _Kind(NamedTuple):
     remove: Callable[[ObjectKey, int], Affected]
 
 
-class CacheWriter:
+class Ingest:
     """Changes a cache."""
 
     def __init__(self, cache: Cache) -> None:
@@ -105,8 +105,8 @@ class CacheWriter:
             FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, farms.remove),
             POLICIES: _Kind(
                 cache.policies,
-                policy_key,
-                lambda raw: farms.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
+                PolicyKey.of,
+                lambda raw: farms.put_policy(parse_policy(raw, cache.policies.get(PolicyKey.of(raw)))),
                 farms.remove_policy,
             ),
             NODES: _Kind(cache.core_nodes, _bare_name, self._put_core_node, nodes.remove_core),

@@ -39,9 +39,4 @@ def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
     elif status.observed_generation == generation and status.resource_version.isdecimal():
         since = int(status.resource_version)
     cidrs = policy_size(raw)
-    return PolicyRecord(policy_key(raw), metadata["uid"], generation, since, cidrs, policy_rank(raw), version, status)
-
-
-def policy_key(raw: Json) -> PolicyKey:
-    """Return the identity of a policy object."""
-    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    return PolicyRecord(PolicyKey.of(raw), metadata["uid"], generation, since, cidrs, policy_rank(raw), version, status)

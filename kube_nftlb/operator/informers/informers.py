@@ -16,7 +16,7 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject, Resource
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.kinds import WATCHED
 
 _log = structlog.get_logger()
@@ -25,9 +25,9 @@ _log = structlog.get_logger()
 class Informers:
     """Keeps the cache up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Affected], None]) -> None:
+    def __init__(self, kube: Kube, ingest: Ingest, on_change: Callable[[Affected], None]) -> None:
         self._kube = kube
-        self._writer = writer
+        self._ingest = ingest
         self._on_change = on_change
         self._listed = {resource: asyncio.Event() for resource in WATCHED}
 
@@ -53,18 +53,18 @@ class Informers:
     def _put(self, resource: Resource, raw: JsonObject) -> None:
         if resource == ENDPOINT_SLICES:
             self._kube.servers.learn(raw)
-        self._change(resource, raw, self._writer.put)
+        self._change(resource, raw, self._ingest.put)
 
     def _remove(self, resource: Resource, raw: JsonObject) -> None:
         if resource == ENDPOINT_SLICES:
             self._kube.servers.forget(raw)
-        self._change(resource, raw, self._writer.remove)
+        self._change(resource, raw, self._ingest.remove)
 
     def _replace(self, resource: Resource, listing: Listing) -> None:
         version = int(listing.resource_version)
-        listed = {self._writer.key(resource, raw) for raw in listing.items}
-        for key in self._writer.unlisted(resource, listed, version):
-            self._on_change(self._writer.forget(resource, key, version))
+        listed = {self._ingest.key(resource, raw) for raw in listing.items}
+        for key in self._ingest.unlisted(resource, listed, version):
+            self._on_change(self._ingest.forget(resource, key, version))
         self._listed[resource].set()
 
     def _failed(self, resource: Resource, error: errors.KubeNftlbError) -> None:

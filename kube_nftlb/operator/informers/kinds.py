@@ -1,14 +1,6 @@
 """The kinds that the operator watches. No I/O."""
 
-from kube_nftlb.kube.resources import (
-    ENDPOINT_SLICES,
-    FARMS,
-    NFTLB_NODES,
-    NODES,
-    POLICIES,
-    SERVICE_CIDRS,
-    SERVICES,
-)
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICE_CIDRS, SERVICES
 
 BY_KOPF = (SERVICES, POLICIES)
 """Watched by kopf."""

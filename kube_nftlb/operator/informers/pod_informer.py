@@ -12,7 +12,7 @@ from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import PODS, JsonObject
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.pods import PodKey, pod_key, slim
 from kube_nftlb.operator.model.rejections import Rejection
 
@@ -20,12 +20,12 @@ from kube_nftlb.operator.model.rejections import Rejection
 class PodInformer:
     """Keeps the Pods up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Affected], None]) -> None:
+    def __init__(self, kube: Kube, ingest: Ingest, events: Events, on_change: Callable[[Affected], None]) -> None:
         self.listed = asyncio.Event()
         """Set once all Pods are listed: before that, farms might be written without their options."""
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._events = events
         self._on_change = on_change
         self._reports = False
@@ -44,8 +44,8 @@ class PodInformer:
     def _replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
         listed = {pod_key(raw) for raw in listing.items}
-        for key in self._writer.unlisted(PODS, listed, version):
-            self._on_change(self._writer.forget(PODS, key, version))
+        for key in self._ingest.unlisted(PODS, listed, version):
+            self._on_change(self._ingest.forget(PODS, key, version))
         for slimmed in listing.items:
             self._keep(slimmed)
         self.listed.set()
@@ -63,7 +63,7 @@ class PodInformer:
     def _keep(self, slimmed: JsonObject) -> None:
         key = pod_key(slimmed)
         known = self._cache.pods.get(key)
-        self._on_change(self._writer.put(PODS, slimmed))
+        self._on_change(self._ingest.put(PODS, slimmed))
         if (pod := self._cache.pods.get(key)) is not None:
             before = known.problems if known is not None and known.uid == pod.uid else ()
             self._report(key, pod.uid, before, pod.problems)
@@ -72,7 +72,7 @@ class PodInformer:
         if (known := self._cache.pods.get(pod_key(raw))) is None:
             return NOTHING
         self._report(pod_key(raw), known.uid, known.problems, ())
-        return self._writer.remove(PODS, raw)
+        return self._ingest.remove(PODS, raw)
 
     def _report(self, key: PodKey, uid: str, before: tuple[Rejection, ...], now: tuple[Rejection, ...]) -> None:
         # Pods change often, their annotations hardly ever.

@@ -16,7 +16,7 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter, ObjectKey
+from kube_nftlb.operator.cache.ingest import Ingest, ObjectKey
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
 
 _PAGE = 250
@@ -36,9 +36,9 @@ _log = structlog.get_logger()
 class Lister:
     """Lists the watched kinds into the cache; ``on_change`` gets what that makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Affected], None]) -> None:
+    def __init__(self, kube: Kube, ingest: Ingest, on_change: Callable[[Affected], None]) -> None:
         self._kube = kube
-        self._writer = writer
+        self._ingest = ingest
         self._on_change = on_change
         self._listed_by_kopf = asyncio.Event()
 
@@ -83,6 +83,9 @@ class Lister:
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("periodic list failed", error=str(error))
+                if kinds is BY_KOPF:
+                    # Until then nobody knows what was deleted while kopf had no watch.
+                    self._listed_by_kopf.set()
 
     async def _repair(self, kinds: Iterable[Resource]) -> AsyncIterator[Affected]:
         """List these kinds and cache what the watches missed; yield what each find makes out of date.
@@ -96,18 +99,18 @@ class Lister:
             async for listed_at, page in self._pages(resource):
                 version = listed_at
                 for raw in page:
-                    listed.add(self._writer.key(resource, raw))
-                    if self._writer.is_newer(resource, raw):
-                        suspects[self._writer.key(resource, raw)] = raw
-            gone = self._writer.unlisted(resource, listed, version)
+                    listed.add(self._ingest.key(resource, raw))
+                    if self._ingest.is_newer(resource, raw):
+                        suspects[self._ingest.key(resource, raw)] = raw
+            gone = self._ingest.unlisted(resource, listed, version)
             if suspects or gone:
                 await asyncio.sleep(_GRACE_S)
             for raw in suspects.values():
-                if self._writer.is_newer(resource, raw):
+                if self._ingest.is_newer(resource, raw):
                     self._found(resource, raw["metadata"]["name"], "changed")
-                    yield self._writer.put(resource, raw)
+                    yield self._ingest.put(resource, raw)
             for key in gone:
-                if (affected := self._writer.forget(resource, key, version)) != Affected():
+                if (affected := self._ingest.forget(resource, key, version)) != Affected():
                     self._found(resource, str(key), "deleted")
                     yield affected
 
@@ -127,10 +130,10 @@ class Lister:
         async for listed_at, page in self._pages(resource):
             version = listed_at
             for raw in page:
-                listed.add(self._writer.key(resource, raw))
-                self._on_change(self._writer.put(resource, raw))
-        for key in self._writer.unlisted(resource, listed, version):
-            self._on_change(self._writer.forget(resource, key, version))
+                listed.add(self._ingest.key(resource, raw))
+                self._on_change(self._ingest.put(resource, raw))
+        for key in self._ingest.unlisted(resource, listed, version):
+            self._on_change(self._ingest.forget(resource, key, version))
 
     async def _pages(self, resource: Resource) -> AsyncIterator[tuple[int, list[JsonObject]]]:
         query = {"limit": str(_PAGE)}

@@ -15,7 +15,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import PODS
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.gated_pods import EVENT_PART, GatedPod, slim
 from kube_nftlb.operator.model.pods import PodKey
 from kube_nftlb.operator.readiness.decide import Awaited, Nodes, Verdict, decide
@@ -43,7 +43,7 @@ class ReadinessGateController:
     def __init__(
         self,
         kube: Kube,
-        writer: CacheWriter,
+        ingest: Ingest,
         events: Events,
         clock: Callable[[], float],
         reconcile: Callable[[ServiceKey], None],
@@ -51,8 +51,8 @@ class ReadinessGateController:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._events = events
         self._clock = clock
         self._reconcile = reconcile
@@ -67,7 +67,8 @@ class ReadinessGateController:
         self._since: dict[PodKey, float] = {}
         self._asked_at: dict[PodKey, float] = {}
         self._withdrawn_at: dict[ServiceKey, float] = {}
-        self._verdicts: dict[PodKey, Verdict] = {}
+        self._verdicts: dict[PodKey, tuple[str, Verdict]] = {}
+        """What is to be written, and the UID of the Pod that it was decided for."""
 
     def wake(self) -> None:
         """Look again: something of the cache may have changed."""
@@ -146,7 +147,7 @@ class ReadinessGateController:
             self._wait_for_service(key)
         elif verdict.programmed:
             if key not in self._verdicts:
-                self._verdicts[key] = verdict
+                self._verdicts[key] = pod.uid, verdict
                 self._writes.add(key)
         elif now - self._since[key] >= self._tell_after_s:
             self._events.report(_subject(key, pod), [Lasting("ReadinessGatePending", verdict.message)], EVENT_PART)
@@ -169,8 +170,13 @@ class ReadinessGateController:
 
     async def _write(self, key: PodKey) -> float | None:
         """Set the condition of a Pod; return the seconds until a retry, or None if all is done."""
-        pod, verdict = self._cache.gates.pods.get(key), self._verdicts.get(key)
+        pod = self._cache.gates.pods.get(key)
+        uid, verdict = self._verdicts.get(key, ("", None))
         if pod is None or verdict is None or not pod.waits:
+            return None
+        if pod.uid != uid:
+            # Another one has its name, and waits for a verdict of its own.
+            self.wake()
             return None
         condition = {
             "type": names.READINESS_GATE,
@@ -183,9 +189,11 @@ class ReadinessGateController:
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
         try:
             answer = await self._kube.apply(PODS, body, field_manager=names.FIELD_MANAGER_STATUS, subresource="status")
-        except (errors.NotFoundError, errors.ConflictError):
-            # It is gone, or another one has its name.
+        except errors.NotFoundError:
             return None
+        except errors.ConflictError:
+            # Another one has its name, which the watch is about to deliver, or others write to it without a pause.
+            return _RETRY_S
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             _log.warning("cannot set readiness gate, retrying", namespace=key.namespace, pod=key.name, error=str(error))
             refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
@@ -193,7 +201,7 @@ class ReadinessGateController:
         if (since := self._since.get(key)) is not None:
             metrics.READINESS_GATE_SECONDS.observe(self._clock() - since)
         if (slimmed := slim(answer)) is not None:
-            self._writer.put_gated_pod(slimmed)
+            self._ingest.put_gated_pod(slimmed)
         self._forget(key)
         # The next one has its turn.
         self.wake()

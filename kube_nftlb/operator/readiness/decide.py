@@ -20,9 +20,10 @@ _FARMS_MAX = 256
 
 
 class Awaited(NamedTuple):
-    """The resourceVersions of a farm and of its endpoints that the nodes have to reach for a Pod."""
+    """What nodes have to have of a farm for a Pod: its generation, and the resourceVersions of it and its endpoints."""
 
     uid: str
+    generation: int
     farm: int
     endpoints: int
 
@@ -33,18 +34,19 @@ class Nodes(NamedTuple):
     all: tuple[NodeRecord, ...]
     watermark: int
     slice_watermark: int
-    failed: Mapping[tuple[FarmKey, int], str]
-    """The first node on which a farm failed, and why."""
+    failed: Mapping[FarmKey, tuple[int, str]]
+    """The latest generation of a farm that failed, the first node on which it did, and why."""
     failed_namespaces: frozenset[str]
 
     @classmethod
     def of(cls, nodes: Iterable[NodeRecord]) -> Self:
         """Sum up nodes."""
         everywhere = tuple(sorted(nodes, key=lambda node: node.name))
-        failed: dict[tuple[FarmKey, int], str] = {}
+        failed: dict[FarmKey, tuple[int, str]] = {}
         for node in everywhere:
-            for key, why in node.failed.items():
-                failed.setdefault(key, f"node {node.name}: {why.text}")
+            for (key, generation), why in node.failed.items():
+                if key not in failed or failed[key][0] < generation:
+                    failed[key] = generation, f"node {node.name}: {why.text}"
         return cls(
             everywhere,
             min((node.watermark for node in everywhere), default=0),
@@ -123,15 +125,19 @@ def _accepted(farm: FarmRecord, cache: Cache) -> bool:
 
 def _awaited(farm: FarmRecord, endpoints_at: int, before: Mapping[FarmKey, Awaited] | None) -> Awaited:
     known = (before or {}).get(farm.key)
-    return known if known is not None and known.uid == farm.uid else Awaited(farm.uid, farm.since, endpoints_at)
+    if known is not None and known.uid == farm.uid:
+        return known
+    return Awaited(farm.uid, farm.generation, farm.since, endpoints_at)
 
 
 def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str | None:
     """Return why the nodes do not have a farm as a Pod awaits it; None if they do."""
     if not nodes.all:
         return NO_NODES
-    if why := nodes.failed.get((farm.key, farm.generation)):
-        return f"the farm {farm.key.name} failed on {why}"
+    failure = nodes.failed.get(farm.key)
+    # While a node says so, no later change of the farm has made up for it.
+    if failure is not None and failure[0] >= awaited.generation:
+        return f"the farm {farm.key.name} failed on {failure[1]}"
     if farm.key.namespace in nodes.failed_namespaces:
         nodes_ = [node.name for node in nodes.all if farm.key.namespace in node.failed_namespaces]
         return f"more farms of the namespace failed than {some_of(nodes_, 1, 'nodes')} reports"

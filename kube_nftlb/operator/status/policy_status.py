@@ -14,7 +14,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import POLICIES
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.status.farm_status import NO_NODES, Verdict, waiting_for
@@ -79,13 +79,13 @@ class PolicyStatuses:
     def __init__(
         self,
         kube: Kube,
-        writer: CacheWriter,
+        ingest: Ingest,
         events: Events,
         clock: Callable[[], float],
     ) -> None:
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._events = events
         self._queue: WorkQueue[PolicyKey] = WorkQueue(clock, group=attrgetter("namespace"))
 
@@ -108,7 +108,7 @@ class PolicyStatuses:
         now = timestamps.seconds(datetime.now(UTC))
         status = decide(policy, self._cache.farm_index.references[key], self._cache.debounced_nodes, now, refused)
         unfinished = status.programmed_nodes < status.total_nodes
-        self._writer.set_policy_progress(key, policy.since if unfinished and not refused else None)
+        self._ingest.set_policy_progress(key, policy.since if unfinished and not refused else None)
         return await self._write(policy, status) if status != policy.status else None
 
     async def _write(self, policy: PolicyRecord, status: PolicyStatus) -> float | None:
@@ -125,5 +125,5 @@ class PolicyStatuses:
             where = {"namespace": policy.key.namespace, "policy": policy.key.name}
             _log.warning("cannot write policy status, retrying", **where, error=str(error))
             return _RETRY_S
-        self._writer.put(POLICIES, answer)
+        self._ingest.put(POLICIES, answer)
         return None

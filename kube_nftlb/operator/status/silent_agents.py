@@ -16,7 +16,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import NFTLB_NODES, JsonObject
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.node_record import SILENT
 
 _LOOK_EVERY_S = 5.0
@@ -30,14 +30,14 @@ class SilentAgents:
     def __init__(
         self,
         kube: Kube,
-        writer: CacheWriter,
+        ingest: Ingest,
         events: Events,
         mark: Callable[[Affected], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._events = events
         self._mark = mark
         self._now = now
@@ -55,7 +55,7 @@ class SilentAgents:
             await self._kube.newest(NFTLB_NODES)
         except (errors.KubeError, errors.KubeUnreachableError):
             return
-        self._writer.note_contact()
+        self._ingest.note_contact()
         for name in self._cache.heartbeats.silent():
             known = self._cache.nodes.get(name)
             if known is not None and not known.silent:
@@ -102,4 +102,4 @@ class SilentAgents:
         )
         subject = self._named[name] = Subject(NFTLB_NODES, "", name, raw["metadata"]["uid"])
         self._events.report(subject, [Lasting(SILENT, message)])
-        self._mark(self._writer.put(NFTLB_NODES, answer))
+        self._mark(self._ingest.put(NFTLB_NODES, answer))

@@ -12,9 +12,10 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
+from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import merge_patch
+from kube_nftlb.operator.farms.spec import digest, merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 
 _log = structlog.get_logger()
@@ -39,26 +40,25 @@ class FarmRefusedError(errors.KubeNftlbError):
 class FarmWriter:
     """Writes farms to the API server."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
+    def __init__(self, kube: Kube, ingest: Ingest) -> None:
         self._kube = kube
-        self._writer = writer
+        self._ingest = ingest
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
         try:
-            affected = self._writer.put(FARMS, await self._apply(apply))
-            record = self._writer.cache.farms.get(apply.key)
-            if record is not None and record.uid and record.digest != apply.wanted.digest:
-                # Server-side apply keeps what other managers added to a list; this removes it.
+            answer = await self._apply(apply)
+            if digest(sanitized_spec(answer.get("spec"))) != apply.wanted.digest:
+                # Server-side apply keeps what other managers added to a list; this removes it. If it fails, the watch
+                # delivers the first answer, and with it all that this makes out of date.
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
-                affected |= self._writer.put(FARMS, answer)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
-        return Outcome.DONE, affected
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _apply(self, apply: Apply) -> JsonObject:
         try:
@@ -76,7 +76,7 @@ class FarmWriter:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
-        return Outcome.DONE, self._writer.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _take_controller(self, key: FarmKey) -> JsonObject:
         metadata = (await self._kube.get(FARMS, key.name, key.namespace))["metadata"]
@@ -92,12 +92,12 @@ class FarmWriter:
         except errors.NotFoundError:
             # The garbage collector was faster.
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
-            return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
+            return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
-        return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
+        return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
@@ -123,7 +123,7 @@ class FarmWriter:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARM_STATUSES_WRITTEN.inc()
-        return Outcome.DONE, self._writer.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer)
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:

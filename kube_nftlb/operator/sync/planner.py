@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.model.rejections import Rejection
@@ -27,9 +27,9 @@ class Planned(NamedTuple):
 class Planner:
     """Builds the farms of Services, those of many ports in a thread."""
 
-    def __init__(self, writer: CacheWriter, profile: Profile) -> None:
-        self._cache = writer.cache
-        self._changes = writer.changes
+    def __init__(self, ingest: Ingest, profile: Profile) -> None:
+        self._cache = ingest.cache
+        self._changes = ingest.changes
         self._profile = profile
         self._deciding = asyncio.Lock()
         self._building = asyncio.Lock()

@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.events import Events
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.sync.farm_events import FarmEvents
+from kube_nftlb.operator.sync.farm_statuses import StatusReconciler
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.forged_owners import ForgedOwners
 from kube_nftlb.operator.sync.planner import Planner
@@ -16,7 +17,6 @@ from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.services import ServiceReconciler
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
-from kube_nftlb.operator.sync.statuses import StatusReconciler
 from kube_nftlb.operator.sync.write_batch import BatchWriter
 
 _NOT_PROGRAMMED_S = 30.0
@@ -29,7 +29,7 @@ class Reconciler:
 
     def __init__(
         self,
-        writer: CacheWriter,
+        ingest: Ingest,
         farm_writer: FarmWriter,
         events: Events,
         clock: Callable[[], float],
@@ -45,13 +45,13 @@ class Reconciler:
         ``conditions`` gets what Events tell of Services and their farms; None: Services have no condition of ours.
         """
         self._on_policies = on_policies
-        planner = Planner(writer, profile)
-        farm_events = FarmEvents(events, writer.cache)
-        batch_writer = BatchWriter(farm_writer, farm_events, writer.cache, profile.engine, self._written)
-        self.services = ServiceReconciler(writer, planner, batch_writer, events, clock, self._written, conditions)
-        forged_owners = ForgedOwners(writer.cache, planner, self.services.queue, farm_writer, events, self._written)
+        planner = Planner(ingest, profile)
+        farm_events = FarmEvents(events, ingest.cache)
+        batch_writer = BatchWriter(farm_writer, farm_events, ingest.cache, profile.engine, self._written)
+        self.services = ServiceReconciler(ingest, planner, batch_writer, events, clock, self._written, conditions)
+        forged_owners = ForgedOwners(ingest.cache, planner, self.services.queue, farm_writer, events, self._written)
         self.statuses = StatusReconciler(
-            writer,
+            ingest,
             farm_writer,
             farm_events,
             forged_owners,

@@ -11,7 +11,7 @@ from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.planner import Planner
@@ -29,7 +29,7 @@ class ServiceReconciler:
 
     def __init__(
         self,
-        writer: CacheWriter,
+        ingest: Ingest,
         planner: Planner,
         batch_writer: BatchWriter,
         events: Events,
@@ -39,9 +39,9 @@ class ServiceReconciler:
     ) -> None:
         """``on_written`` gets the farms whose status shows other external IPs that their Service does not get."""
         self.queue: WorkQueue[ServiceKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
-        self._writer = writer
-        self._cache = writer.cache
-        self._changes = writer.changes
+        self._ingest = ingest
+        self._cache = ingest.cache
+        self._changes = ingest.changes
         self._planner = planner
         self._batch_writer = batch_writer
         self._events = events
@@ -80,7 +80,7 @@ class ServiceReconciler:
             return 0
         service, writes = planned
         refused_ips = tuple(each for each in writes.problems if each.reason == "ExternalIPRefused")
-        self._on_written(self._writer.refuse_ips(key, refused_ips))
+        self._on_written(self._ingest.refuse_ips(key, refused_ips))
         result = await self._batch_writer.write(writes, self._refused.pop(key, set()))
         if result.more:
             self._refused[key] = result.refused

@@ -19,8 +19,8 @@ from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
-from kube_nftlb.agent.status.writer import NodeReporter
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.status.node_reporter import NodeReporter
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.sync.timing import Timing
@@ -65,9 +65,9 @@ class Agent:
             engines = Engines(FakeEngine(), engine, clock)
             reader = FakeTableReader(nft, lambda: engine.writes)
             latency = ProgrammingLatency(datetime.now(UTC))
-            inputs = Inputs(engines, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
+            state = LoopState(engines, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
             reconciler = Reconciler(
-                inputs,
+                state,
                 engines,
                 table,
                 reader,
@@ -85,10 +85,10 @@ class Agent:
             self.reconciler = reconciler
             async with asyncio.TaskGroup() as group:
                 group.create_task(reconciler.run())
-                group.create_task(NodeWatch(kube, inputs, own_node, settings).run())
-                group.create_task(watch_farms(kube, inputs, health_checks, settings.limits))
-                group.create_task(watch_slices(kube, inputs, health_checks))
-                group.create_task(watch_policies(kube, inputs, settings.limits))
+                group.create_task(NodeWatch(kube, state, own_node, settings).run())
+                group.create_task(watch_farms(kube, state, health_checks, settings.limits))
+                group.create_task(watch_slices(kube, state, health_checks))
+                group.create_task(watch_policies(kube, state, settings.limits))
                 group.create_task(reporter.run(reconciler))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -52,6 +52,17 @@ def api_is_back(cluster: Cluster) -> None:
     )
 
 
+def creates(cluster: Cluster, services: list[dict[str, Any]]) -> bool:
+    """Create Services, if the API server can: for a while after its start it may say of cluster IPs "range is full"."""
+    try:
+        cluster.apply(*services)
+    except AssertionError as error:
+        if "range is full" not in str(error):
+            raise
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def suffered(cluster: Cluster, fault: Fault) -> Iterator[None]:
     """Begin the fault, and end it after the block. One that was killed is started by the lab."""
@@ -93,7 +104,7 @@ def endure(cluster: Cluster, webs: list[Web], fault: Fault, name: str) -> None:
         with suffered(cluster, fault):
             if fault.program not in OF_KUBERNETES:
                 cluster.apply(*new)
-        cluster.apply(*new)
+        eventually(partial(creates, cluster, new), "the API server has cluster IPs", WITHIN_S)
         began = time.monotonic()
         for each, web in zip(names, webs, strict=True):
             converges(web, each)

@@ -1,4 +1,4 @@
-"""The events of the API server that reach the inputs."""
+"""The events of the API server that reach the loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
@@ -10,7 +10,7 @@ import pytest
 from kube_nftlb import errors, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
-from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
@@ -26,8 +26,8 @@ from tests.fakes.kube import FakeKube
 Calls = list[tuple[str, Any]]
 
 
-class RecordingInputs(Inputs):
-    """Inputs that only record the calls."""
+class RecordingInputs(LoopState):
+    """A state that only records the calls."""
 
     def __init__(self) -> None:
         self.calls: Calls = []
@@ -89,21 +89,21 @@ class Watch(NamedTuple):
     """An API server that is watched, and what is called for its events."""
 
     kube: FakeKube
-    inputs: RecordingInputs
+    state: RecordingInputs
     health_checks: RecordingHealthChecks
 
 
 @pytest.fixture
 async def watch() -> AsyncIterator[Watch]:
     """A watch of a farm at version 12."""
-    kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
+    kube, state, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     kube.put(FARMS, raw_farm(version=12))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, NamespaceLimits(farms=4)))
+    task = asyncio.create_task(watch_farms(kube, state, health_checks, NamespaceLimits(farms=4)))
     await kube.delivered()
-    assert inputs.calls == [("all", ["web--http"])]
-    inputs.calls.clear()
+    assert state.calls == [("all", ["web--http"])]
+    state.calls.clear()
     health_checks.calls.clear()
-    yield Watch(kube, inputs, health_checks)
+    yield Watch(kube, state, health_checks)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -113,72 +113,72 @@ def expired() -> errors.ExpiredError:
 
 
 async def test_a_status_is_not_told_and_yet_seen(watch: Watch) -> None:
-    kube, inputs, health_checks = watch
+    kube, state, health_checks = watch
     kube.put(FARMS, {**raw_farm(version=13), "status": {"reason": "AllNodes"}})
     await kube.delivered()
-    assert (inputs.calls, health_checks.calls, inputs.version) == ([], [], 13)
+    assert (state.calls, health_checks.calls, state.version) == ([], [], 13)
     kube.bookmark(20)
     await kube.delivered()
-    assert (inputs.calls, inputs.version) == ([], 20)
+    assert (state.calls, state.version) == ([], 20)
 
 
 async def test_labels_are_told_though_they_change_no_generation(watch: Watch) -> None:
-    kube, inputs, _ = watch
+    kube, state, _ = watch
     for version, labels in ((13, {"team": "a", "tier": "1"}), (14, {"tier": "1", "team": "a"}), (15, {"team": "a"})):
         raw = raw_farm(version=version)
         kube.put(FARMS, {**raw, "metadata": {**raw["metadata"], "labels": labels}})
     await kube.delivered()
-    assert inputs.calls == [("put", 1), ("put", 1)], "their order makes no difference"
+    assert state.calls == [("put", 1), ("put", 1)], "their order makes no difference"
 
 
 @pytest.mark.parametrize("changed", [{"generation": 2}, {"owner": "web"}])
 async def test_what_makes_it_another_farm_is_told_once(watch: Watch, changed: dict[str, Any]) -> None:
-    kube, inputs, health_checks = watch
+    kube, state, health_checks = watch
     for version in (13, 14):
         kube.put(FARMS, raw_farm(version=version, **changed))
     await kube.delivered()
     told = [("put", changed.get("generation", 1))]
-    assert (inputs.calls, health_checks.calls, inputs.version) == (told, told, 14)
+    assert (state.calls, health_checks.calls, state.version) == (told, told, 14)
 
 
 async def test_an_unreadable_farm_is_refused_once_and_read_when_fixed(watch: Watch) -> None:
-    kube, inputs, _ = watch
+    kube, state, _ = watch
     for version in (13, 14):
         kube.put(FARMS, raw_farm(version=version, generation=2, scheduler="none such"))
     kube.put(FARMS, raw_farm(version=15, generation=3))
     await kube.delivered()
-    assert inputs.calls == [("refuse", 2), ("put", 3)]
+    assert state.calls == [("refuse", 2), ("put", 3)]
 
 
 async def test_one_that_was_deleted_and_made_again_is_told_again(watch: Watch) -> None:
-    kube, inputs, _ = watch
+    kube, state, _ = watch
     kube.remove(FARMS, "web--http", "default", 13)
     kube.put(FARMS, raw_farm(version=14))
     await kube.delivered()
-    assert inputs.calls == [("remove", FarmKey("default", "web--http")), ("put", 1)]
+    assert state.calls == [("remove", FarmKey("default", "web--http")), ("put", 1)]
 
 
 async def test_after_a_gap_in_the_watch_everything_is_told_again(watch: Watch) -> None:
-    kube, inputs, _ = watch
+    kube, state, _ = watch
     kube.watch_errors.append(expired())
     kube.remove(FARMS, "web--http", "default", 13, missed=True)
     kube.bookmark(15)
     await kube.delivered()
     kube.put(FARMS, raw_farm(version=16))
     await kube.delivered()
-    assert inputs.calls == [("all", []), ("put", 1)]
+    assert state.calls == [("all", []), ("put", 1)]
 
 
 async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch: Watch) -> None:
-    kube, inputs, _ = watch
+    kube, state, _ = watch
     kube.watch_errors.append(expired())
     kube.put(FARMS, raw_farm("other", version=15, scheduler="none such", generation=4))
     await kube.delivered()
-    assert inputs.calls == [("refuse", 4), ("all", ["web--http"]), ("refuse", 4)]
+    assert state.calls == [("refuse", 4), ("all", ["web--http"]), ("refuse", 4)]
 
 
 class SliceCalls(RecordingInputs):
-    """Inputs that record the slices that they get, as name, IPs and resourceVersion."""
+    """A state that records the slices that it gets, as name, IPs and resourceVersion."""
 
     def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
         self.calls.append((key[1], (new and [each.ip for each in new.endpoints], version, made_at)))
@@ -193,24 +193,24 @@ class SliceCalls(RecordingInputs):
 
 
 async def test_slices_are_told_and_farms_with_health_checks_follow_them() -> None:
-    kube, inputs, health_checks = FakeKube(), SliceCalls(), RecordingHealthChecks()
+    kube, state, health_checks = FakeKube(), SliceCalls(), RecordingHealthChecks()
     kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2"), version=7))
-    task = asyncio.create_task(watch_slices(kube, inputs, health_checks))
+    task = asyncio.create_task(watch_slices(kube, state, health_checks))
     await kube.delivered()
-    assert inputs.calls == [("web-1", (["10.244.1.2"], 7, None)), ("all", ["web-1"])]
-    inputs.calls.clear()
+    assert state.calls == [("web-1", (["10.244.1.2"], 7, None)), ("all", ["web-1"])]
+    state.calls.clear()
     timed = raw_slice(endpoint("10.244.1.3"), name="web-2", version=8)
     timed["metadata"]["annotations"] = {names.ANNOTATION_TRIGGER_TIME: "2026-01-01T00:00:01Z"}
     kube.put(ENDPOINT_SLICES, timed)
     kube.put(ENDPOINT_SLICES, {**raw_slice(name="web-3", version=9), "endpoints": [{"addresses": 7}]})
     kube.remove(ENDPOINT_SLICES, "web-1", "default", 10)
     await kube.delivered()
-    assert inputs.calls == [
+    assert state.calls == [
         ("web-2", (["10.244.1.3"], 8, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))),
         ("web-3", (None, 9, None)),
         ("web-1", (None, 10, None)),
     ]
-    assert inputs.version == 10
+    assert state.version == 10
     assert [call for call in health_checks.calls if call[0] == "put"][-1] == ("put", 10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -224,54 +224,54 @@ async def test_farms_beyond_the_limit_are_left_out_until_there_is_room(watch: Wa
     for number in (5, 4, 3):
         put(number)
     await watch.kube.delivered()
-    watch.inputs.calls.clear()
+    watch.state.calls.clear()
     put(2, generation=7)
     await watch.kube.delivered()
-    assert watch.inputs.calls == [("remove", FarmKey("default", "f5")), ("put", 7)], "the youngest makes room"
-    watch.inputs.calls.clear()
+    assert watch.state.calls == [("remove", FarmKey("default", "f5")), ("put", 7)], "the youngest makes room"
+    watch.state.calls.clear()
     watch.kube.put(FARMS, raw_farm("f6", created="2026-01-06T00:00:00Z", generation=8, version=99))
     await watch.kube.delivered()
-    assert watch.inputs.calls == [("remove", FarmKey("default", "f6"))], "it is not there for the agent"
-    watch.inputs.calls.clear()
+    assert watch.state.calls == [("remove", FarmKey("default", "f6"))], "it is not there for the agent"
+    watch.state.calls.clear()
     watch.kube.remove(FARMS, "f3", "default")
     async with asyncio.timeout(10):
-        while len(watch.inputs.calls) < 2:
+        while len(watch.state.calls) < 2:
             await asyncio.sleep(0.001)
-    assert watch.inputs.calls == [("remove", FarmKey("default", "f3")), ("put", 1)], "the next one is read anew"
+    assert watch.state.calls == [("remove", FarmKey("default", "f3")), ("put", 1)], "the next one is read anew"
 
 
 async def test_what_a_list_shows_to_be_beyond_the_limit_is_left_out() -> None:
-    kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
+    kube, state, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     for number in range(9):
         kube.put(FARMS, raw_farm(f"f{number}", created=f"2026-01-{20 - number}T00:00:00Z", version=number + 1))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, NamespaceLimits(farms=4)))
+    task = asyncio.create_task(watch_farms(kube, state, health_checks, NamespaceLimits(farms=4)))
     await kube.delivered()
     task.cancel()
-    assert inputs.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])
+    assert state.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])
 
 
 async def test_policies_beyond_the_limits_are_left_out_until_there_is_room() -> None:
-    kube, inputs = FakeKube(), RecordingInputs()
+    kube, state = FakeKube(), RecordingInputs()
 
     def put(name: str, ranges: int) -> None:
         kube.put(POLICIES, raw_policy(name, cidrs=["10.0.0.0/8"] * ranges, version=kube.version + 1))
 
     for name in ("c", "b", "a"):
         put(name, 5)
-    task = asyncio.create_task(watch_policies(kube, inputs, NamespaceLimits(policies=2, policy_ranges=20)))
+    task = asyncio.create_task(watch_policies(kube, state, NamespaceLimits(policies=2, policy_ranges=20)))
     await kube.delivered()
-    assert inputs.calls == [("refuse", "c"), ("all", ["a", "b"]), ("refuse", "c")]
-    inputs.calls.clear()
+    assert state.calls == [("refuse", "c"), ("all", ["a", "b"]), ("refuse", "c")]
+    state.calls.clear()
     put("a", 21)
     async with asyncio.timeout(10):
-        while len(inputs.calls) < 2:
+        while len(state.calls) < 2:
             await asyncio.sleep(0.001)
-    assert sorted(inputs.calls) == [("put", "c"), ("refuse", "a")], "one that is too large makes room"
-    inputs.calls.clear()
+    assert sorted(state.calls) == [("put", "c"), ("refuse", "a")], "one that is too large makes room"
+    state.calls.clear()
     kube.remove(POLICIES, "b", "default")
     put("a", 15)
     async with asyncio.timeout(10):
-        while ("put", "a") not in inputs.calls:
+        while ("put", "a") not in state.calls:
             await asyncio.sleep(0.001)
-    assert inputs.calls == [("remove", "b"), ("put", "a")]
+    assert state.calls == [("remove", "b"), ("put", "a")]
     task.cancel()

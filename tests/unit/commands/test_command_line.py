@@ -34,7 +34,7 @@ def shown(name: str) -> set[str]:
 
 def test_the_plugin_shows_the_commands_of_users_alone() -> None:
     assert shown(group.PLUGIN) == group.OF_USERS
-    assert shown("kube-nftlb") == group.OF_USERS | {"clean", "nftlb", "lab"}
+    assert shown("kube-nftlb") == group.OF_USERS | {"clean", "nftlb", "lab", "release-addresses"}
 
 
 @pytest.mark.parametrize("command", sorted(INTERNAL))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.kube import events as events_module
 from kube_nftlb.kube.events import Events, Lasting, Source, Subject
 from kube_nftlb.kube.resources import FARMS, NODES
@@ -83,16 +84,52 @@ async def test_a_finding_is_told_later_if_too_many_wait_and_costs_no_other_names
     assert sorted(about(kube)) == sorted([*map(str, range(15)), "web"]), "each is told once"
 
 
-async def test_a_finding_whose_event_the_api_server_does_not_take_is_told_later() -> None:
+async def test_an_event_waits_for_an_api_server_that_is_away_though_nobody_reports_it_again() -> None:
     kube = FakeKube()
     events = Events(kube, Source("operator"))
     kube.away = True
     events.report(farm("web"), [CONFLICT])
     async with written_by(events):
+        assert kube.writes == []
         kube.away = False
-        kube.writes.clear()
-        events.report(farm("web"), [CONFLICT])
+        await asyncio.sleep(1)
     assert about(kube) == ["web"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_an_event_that_the_api_server_does_not_take_for_now_is_sent_again(status: int) -> None:
+    kube = FakeKube()
+    kube.create_errors.append(errors.KubeError(status, "Overloaded", "later"))
+    events = Events(kube, Source("operator"))
+    events.report(farm("web"), [CONFLICT])
+    events.report(farm("other"), [CONFLICT])
+    async with written_by(events):
+        await asyncio.sleep(2)
+    assert about(kube) == ["web", "other"]
+
+
+async def test_an_event_whose_answer_is_lost_is_written_once() -> None:
+    kube = FakeKube()
+    kube.answers_lost = 1
+    events = Events(kube, Source("operator"))
+    events.report(farm("web"), [CONFLICT])
+    async with written_by(events):
+        await asyncio.sleep(2)
+    assert len({write.name for write in kube.writes}) == 1
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+async def test_a_finding_whose_event_the_api_server_refuses_holds_no_other_and_is_told_later(status: int) -> None:
+    kube = FakeKube()
+    kube.create_errors.extend([errors.KubeError(status, "Refused", "no")] * (3 if status == 500 else 1))
+    events = Events(kube, Source("operator"))
+    events.report(farm("web"), [CONFLICT])
+    events.report(farm("other"), [CONFLICT])
+    async with written_by(events):
+        await asyncio.sleep(3)
+        assert about(kube) == ["other"]
+        events.report(farm("web"), [CONFLICT])
+    assert about(kube) == ["other", "web"]
 
 
 async def test_thousands_of_lasting_findings_are_told_once() -> None:

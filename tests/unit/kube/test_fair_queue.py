@@ -24,13 +24,15 @@ def test_few_keys_are_taken_in_their_order() -> None:
     assert (len(queue), queue.take(3), queue.oldest_since()) == (0, {}, None)
 
 
-def test_a_waiting_key_keeps_its_first_version() -> None:
+def test_a_waiting_key_keeps_its_lowest_version() -> None:
     queue = queue_of(["a", "b"])
     queue.add("a", 7)
     assert queue.oldest_since() == 0
     queue.take(1)
     queue.add("a", 7)
     assert queue.oldest_since() == 1
+    queue.add("a", 0)
+    assert queue.oldest_since() == 0, "it came back with an earlier one"
 
 
 def test_half_of_a_batch_is_urgent() -> None:

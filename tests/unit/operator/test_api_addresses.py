@@ -11,7 +11,7 @@ from kube_nftlb.operator import api_addresses
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from tests.builders import raw_service
 
 WEB = ServiceKey("default", "web")
@@ -28,10 +28,10 @@ class Names:
         self.asked: list[str] = []
         self.affected: list[Affected] = []
         self.cache = Cache()
-        writer = CacheWriter(self.cache)
-        writer.put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
+        ingest = Ingest(self.cache)
+        ingest.put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
         self.addresses = ApiAddresses(
-            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), writer.put_api_host, self.affected.append, self._resolve
+            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), ingest.put_api_host, self.affected.append, self._resolve
         )
 
     async def _resolve(self, name: str) -> Collection[str]:

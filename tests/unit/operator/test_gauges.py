@@ -8,7 +8,7 @@ from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
 from kube_nftlb.operator import gauges
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from tests.builders import endpoint, raw_backend, raw_farm, raw_service, raw_service_farm, raw_slice
@@ -16,14 +16,14 @@ from tests.fakes.kube import FakeKube
 
 
 @pytest.fixture
-def operator() -> tuple[CacheWriter, Reconciler]:
-    kube, writer = FakeKube(), CacheWriter(Cache())
-    writer.put(SERVICES, raw_service())
+def operator() -> tuple[Ingest, Reconciler]:
+    kube, ingest = FakeKube(), Ingest(Cache())
+    ingest.put(SERVICES, raw_service())
     backends = [raw_backend("a", "10.244.1.1"), raw_backend("b", "10.244.1.2", ready=False)]
-    writer.put(FARMS, raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], backends=backends))
-    writer.put(FARMS, raw_service_farm(status={"readyBackends": 5, "totalBackends": 7}))
-    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1")))
-    return writer, Reconciler(writer, FarmWriter(kube, writer), Events(kube, Source("operator")), clock=lambda: 0)
+    ingest.put(FARMS, raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], backends=backends))
+    ingest.put(FARMS, raw_service_farm(status={"readyBackends": 5, "totalBackends": 7}))
+    ingest.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1")))
+    return ingest, Reconciler(ingest, FarmWriter(kube, ingest), Events(kube, Source("operator")), clock=lambda: 0)
 
 
 def values(gauge: Gauge) -> list[float]:
@@ -31,17 +31,17 @@ def values(gauge: Gauge) -> list[float]:
     return [sample.value for sample in family.samples]
 
 
-def test_backends_are_those_written_by_hand_and_those_in_statuses(operator: tuple[CacheWriter, Reconciler]) -> None:
+def test_backends_are_those_written_by_hand_and_those_in_statuses(operator: tuple[Ingest, Reconciler]) -> None:
     gauges.refresh(*operator, leads=True)
     assert [values(metrics.BACKENDS.labels(state)) for state in ("ready", "not_ready")] == [[6], [3]]
 
 
-def test_changes_of_services_wait_and_those_of_endpoints_do_not_count(operator: tuple[CacheWriter, Reconciler]) -> None:
+def test_changes_of_services_wait_and_those_of_endpoints_do_not_count(operator: tuple[Ingest, Reconciler]) -> None:
     gauges.refresh(*operator, leads=True)
     assert values(metrics.SERVICE_CHANGES_PENDING) == [1]
 
 
-def test_a_standby_replica_sets_nothing(operator: tuple[CacheWriter, Reconciler]) -> None:
+def test_a_standby_replica_sets_nothing(operator: tuple[Ingest, Reconciler]) -> None:
     gauges.refresh(*operator, leads=True)
     operator[0].changes.forget()
     gauges.refresh(*operator, leads=False)

@@ -5,7 +5,7 @@ import pytest
 from kube_nftlb.kube.events import Part, Subject
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES, Resource
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model import gated_pods
 from kube_nftlb.operator.model.pods import PodKey, slim
 from kube_nftlb.operator.subjects import exists
@@ -29,12 +29,12 @@ def raw_annotated_pod() -> dict[str, object]:
 )
 def test_an_object_exists_until_it_is_deleted_or_made_anew(resource: Resource, raw: dict[str, object]) -> None:
     cache = Cache()
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     metadata = raw["metadata"]
     assert isinstance(metadata, dict)
     subject = Subject(resource, metadata["namespace"], metadata["name"], metadata["uid"])
     assert not exists(cache, Part(subject))
-    writer.put(resource, raw)
+    ingest.put(resource, raw)
     assert exists(cache, Part(subject))
     assert not exists(cache, Part(subject._replace(uid="of-another")))
     assert not exists(cache, Part(subject, "no-such-farm"))
@@ -42,25 +42,25 @@ def test_an_object_exists_until_it_is_deleted_or_made_anew(resource: Resource, r
 
 def test_the_gate_of_a_pod_exists_for_as_long_as_the_pod() -> None:
     cache = Cache()
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     kept = gated_pods.slim(raw_gated_pod("web"))
     assert kept is not None
     part = Part(Subject(PODS, "default", "web", kept["metadata"]["uid"]), gated_pods.EVENT_PART)
-    writer.put_gated_pod(kept)
+    ingest.put_gated_pod(kept)
     assert exists(cache, part)
-    writer.remove_gated_pod(PodKey("default", "web"), 1000)
+    ingest.remove_gated_pod(PodKey("default", "web"), 1000)
     assert not exists(cache, part)
 
 
 def test_a_part_of_a_service_exists_for_as_long_as_its_farm() -> None:
     cache = Cache()
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     raw = raw_service("web")
     part = Part(Subject(SERVICES, "default", "web", raw["metadata"]["uid"]), "web--http")
-    writer.put(SERVICES, raw)
-    writer.put(FARMS, raw_farm("web--http"))
+    ingest.put(SERVICES, raw)
+    ingest.put(FARMS, raw_farm("web--http"))
     assert exists(cache, part)
-    writer.remove(FARMS, raw_farm("web--http", version=1000))
+    ingest.remove(FARMS, raw_farm("web--http", version=1000))
     assert not exists(cache, part)
 
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.groups import Group, Members
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
-from kube_nftlb.agent.engine.nftables.placement import Entry, Group, Members, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
 from kube_nftlb.netfilter import netlink
 
 _DATA, _USERDATA = 2, 6

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.engine.nftables import layout
-from kube_nftlb.agent.engine.nftables.groups import Draw
+from kube_nftlb.agent.engine.nftables.groups import Draw, Members
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE
-from kube_nftlb.agent.engine.nftables.placement import Entry, Members, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 

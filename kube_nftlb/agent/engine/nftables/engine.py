@@ -5,7 +5,7 @@ See docs/dataplane.md.
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -21,13 +21,13 @@ from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.support import unsupported
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import source_ranges
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 
@@ -46,8 +46,6 @@ class Restrictions(Protocol):
 class NftablesEngine:
     """See ``TableEngine``."""
 
-    name: ClassVar[str] = "nftables"
-
     def __init__(
         self,
         nft: Nftables,
@@ -64,7 +62,7 @@ class NftablesEngine:
         self._table = KernelTable(nft, netfilter, reader)
         self._connections = connections
         self._state_file = StateFile(state_file)
-        self.programmed = ProgrammedFarms()
+        self.sent = SentFarms()
         """See ``Engine``."""
         self._refused: dict[str, str] = {}
         """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
@@ -101,7 +99,7 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
-            await self._connections.rules_back(self.programmed)
+            await self._connections.rules_back(self.sent)
             await self._table.load()
             for placement in self._table.placements.values():
                 self._note(placement)
@@ -111,26 +109,6 @@ class NftablesEngine:
 
     async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
-        refused, changed = await self._apply(changes)
-        return Applied(refused, changed=changed)
-
-    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
-        """See ``TableEngine``. A table of another layout serves until then."""
-        self._has_begun = True
-        if self._table.is_complete and not self._table.is_held:
-            return ()
-        _, changed = await self._apply(changes())
-        for name, why in (await self._table.release()).items():
-            self.programmed.remove(name)
-            self._refused[name] = why
-        await self._connections.rules_back(self.programmed)
-        return changed
-
-    async def is_missing(self) -> bool:
-        """See ``TableEngine``."""
-        return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
-
-    async def _apply(self, changes: FarmChanges) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}
         refused: dict[str, str] = {}
         for name, farm in changes.items():
@@ -149,7 +127,23 @@ class NftablesEngine:
             self._refused.pop(name, None)
         self._refused |= refused
         changed = {name for name in placed if before[name] != self._table.placements.get(name)}
-        return refused, changed
+        return Applied(refused, changed=changed)
+
+    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
+        """See ``TableEngine``. A table of another layout serves until then."""
+        self._has_begun = True
+        if self._table.is_complete and not self._table.is_held:
+            return ()
+        applied = await self.apply(changes())
+        for name, why in (await self._table.release()).items():
+            self.sent.remove(name)
+            self._refused[name] = why
+        await self._connections.rules_back(self.sent)
+        return applied.changed
+
+    async def is_missing(self) -> bool:
+        """See ``TableEngine``."""
+        return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
 
     def _place(self, farm: NodeFarm) -> Placement:
         return place(farm, self._table.placements.get(farm.name), self._number(farm) or 0)
@@ -162,7 +156,7 @@ class NftablesEngine:
         refused = await self._table.put(placed)
         for name, placement in placed.items():
             if name not in refused:
-                self.programmed.remove(name)
+                self.sent.remove(name)
                 if placement is not None:
                     self._note(placement)
                 if placement is None or placement.sticky is None:
@@ -180,7 +174,7 @@ class NftablesEngine:
         scheduled = 0 if refuses else max(1, len(reachable))
         if placement.sticky is not None:
             self._numbers.set(placement.name, placement.sticky.farm)
-        self.programmed.put(placement.name, Programmed("nftables", listeners, len(reachable), scheduled))
+        self.sent.put(placement.name, SentFarm("nftables", listeners, len(reachable), scheduled))
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
@@ -201,7 +195,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._table.repair()
-        await self._connections.rules_back(self.programmed)
+        await self._connections.rules_back(self.sent)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""

@@ -1,4 +1,4 @@
-"""The chains that draw a group for a connection, and lead it to the chain that chooses within the group. No I/O.
+"""The groups of a farm in the table, and the chains that draw one and lead on to what chooses within it. No I/O.
 
 The priority of the packet is where the group is left from one rule to the next (see ``affinity``).
 """
@@ -11,7 +11,7 @@ from kube_nftlb.agent.engine.nftables import choice as packets
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity import Pick
 from kube_nftlb.agent.engine.nftables.choice import PLACE, Choice
-from kube_nftlb.agent.engine.nftables.layout import TableFamily
+from kube_nftlb.agent.engine.nftables.layout import TableFamily, Target
 from kube_nftlb.netfilter.nftables import expressions
 
 REFUSED, DROPPED, NONE = "x", "d", "o"
@@ -23,6 +23,36 @@ _DRAW = re.compile(
     rf"(?P<pick>pick-)?draw-(?P<draw>{_WAY})-(?P<numbers>[1-9]\d*)-(?P<kind>rr|{_WAY})-(?P<to>{_TO}(?:\.{_TO})*)"
     rf"(?P<inside>-inside)?{PLACE}"
 )
+
+
+class Members(NamedTuple):
+    """The endpoints among which connections are scheduled, and those for clients of this node where these get others.
+
+    Where clients are remembered, they are given by their numbers.
+    """
+
+    endpoints: tuple[Target, ...] = ()
+    inside: tuple[Target, ...] = ()
+    picks: tuple[int, ...] = ()
+    inside_picks: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Their number, with each as often as its weight asks for."""
+        return len(self.picks or self.endpoints)
+
+    @property
+    def inside_size(self) -> int:
+        """The same of those for clients of this node."""
+        return len(self.inside_picks or self.inside)
+
+
+class Group(NamedTuple):
+    """A group of endpoints, by the position of its reference, and how many of the numbers that are drawn lead to it."""
+
+    number: int
+    share: int
+    members: Members = Members()
 
 
 class Draw(NamedTuple):

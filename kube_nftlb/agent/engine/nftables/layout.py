@@ -7,11 +7,10 @@ from typing import Literal, NamedTuple
 
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.table_text import FAMILIES as FAMILIES
+from kube_nftlb.netfilter.table_text import TableFamily as TableFamily
 
 TABLE = "kube-nftlb-services"
-
-TableFamily = Literal["ip", "ip6"]
-FAMILIES: tuple[TableFamily, ...] = ("ip", "ip6")
 
 SERVICES = "services"
 """The maps from a listener to the chain that chooses among its endpoints, knows its clients, refuses or drops.

@@ -14,7 +14,7 @@ from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.engine.nftables import layout, timeouts
 from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
-from kube_nftlb.agent.engine.nftables.groups import DROPPED, NONE, REFUSED, Draw
+from kube_nftlb.agent.engine.nftables.groups import DROPPED, NONE, REFUSED, Draw, Group, Members
 from kube_nftlb.agent.engine.nftables.layout import TableFamily, Target
 from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
 from kube_nftlb.agent.engine.nftables.scheduling import Schedule
@@ -53,36 +53,6 @@ class Entry(NamedTuple):
     def all_ports(self) -> bool:
         """True if it is all of an address."""
         return not self.port
-
-
-class Members(NamedTuple):
-    """The endpoints among which connections are scheduled, and those for clients of this node where these get others.
-
-    Where clients are remembered, they are given by their numbers.
-    """
-
-    endpoints: tuple[Target, ...] = ()
-    inside: tuple[Target, ...] = ()
-    picks: tuple[int, ...] = ()
-    inside_picks: tuple[int, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Their number, with each as often as its weight asks for."""
-        return len(self.picks or self.endpoints)
-
-    @property
-    def inside_size(self) -> int:
-        """The same of those for clients of this node."""
-        return len(self.inside_picks or self.inside)
-
-
-class Group(NamedTuple):
-    """A group of endpoints, by the position of its reference, and how many of the numbers that are drawn lead to it."""
-
-    number: int
-    share: int
-    members: Members = Members()
 
 
 class Sticky(NamedTuple):
@@ -182,7 +152,7 @@ class _Place:
     def _groups(self, lists: Sequence[tuple[Sequence[Backend], Sequence[Backend]]]) -> Iterator[Group]:
         had = {each.number: each.members for each in self._before.groups} if self._before else {}
         of_node = any(inside for _, inside in lists)
-        parts = shares.shares([each.weight for each in self._farm.groups])
+        parts = shares.of_weights([each.weight for each in self._farm.groups])
         for group, share, (main, inside) in zip(self._farm.groups, parts, lists, strict=True):
             members = self._members(main, inside or main if of_node else (), had.get(group.number, Members()))
             yield Group(group.number, share, members)

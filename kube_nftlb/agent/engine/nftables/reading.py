@@ -2,16 +2,13 @@
 
 import asyncio
 import struct
-from collections.abc import Callable
 from typing import Protocol
 
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.netfilter import netlink, readback
-from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
-from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
-from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
+from kube_nftlb.netfilter.nftables.reading import ContentsReader, KernelContents
 
 _LENGTH = struct.Struct("=H")
 _SET_COUNT = 20
@@ -37,15 +34,8 @@ class ElementReader(ContentsReader, Protocol):
         """Return the number of elements of a map or set whose elements are all as large; 0 if there is none."""
 
 
-class TableElements:
-    """See ``ElementReader``."""
-
-    def __init__(self, netfilter: NetfilterSocket) -> None:
-        self._netfilter = netfilter
-
-    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
-        """See ``ContentsReader``."""
-        return await read(self._netfilter, table, with_elements)
+class TableElements(KernelContents):
+    """See ``ElementReader``. Use ``open``."""
 
     async def has_chain(self, name: str) -> bool:
         """See ``ElementReader``."""

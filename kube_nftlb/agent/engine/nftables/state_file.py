@@ -7,8 +7,9 @@ from typing import Any
 
 import structlog
 
+from kube_nftlb.agent.engine.nftables.groups import Group, Members
 from kube_nftlb.agent.engine.nftables.layout import Target
-from kube_nftlb.agent.engine.nftables.placement import Entry, Group, Members, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
 from kube_nftlb.agent.engine.snapshot_file import SnapshotFile
 
 _log = structlog.get_logger()

@@ -19,7 +19,7 @@ def unsupported(farm: NodeFarm) -> Blocker | None:
         return Blocker("Unsupported", message)
     listeners = sum(1 for _ in farm.listeners)
     weights = sum(each.backend.weight for each in farm.endpoints)
-    drawn = sum(shares.shares([each.weight for each in farm.groups]))
+    drawn = sum(shares.of_weights([each.weight for each in farm.groups]))
     if (elements := listeners * (weights + drawn)) > ELEMENTS_MAX:
         groups = f", in groups with {drawn} numbers to draw," if drawn else ""
         message = (

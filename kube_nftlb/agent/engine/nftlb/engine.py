@@ -1,12 +1,11 @@
 """The engine that programs nftlb: farms become objects of nftlb, these become requests in a safe order.
 
 nftlb answers 200 although nft failed, so that success is what the kernel says (``drift``). Its defects are dealt with
-here and in ``plan`` and ``mirror``: see docs/nftlb-defects.md.
+here and in ``steps`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
 
 import structlog
 
@@ -14,18 +13,19 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.engine.nftlb import groups, plan, steering
-from kube_nftlb.agent.engine.nftlb.mirror import Mirror
+from kube_nftlb.agent.engine.nftlb import groups, marks, steering
+from kube_nftlb.agent.engine.nftlb.mirror import Mirror, listeners
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import keeper, listeners, translate
+from kube_nftlb.agent.engine.nftlb.translate import keeper, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.table import traffic_policy
 from kube_nftlb.netfilter.libnftables import Nftables
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import LACKS_PATCHES, NftlbClient
 from kube_nftlb.nftlb.requests import Step
@@ -45,8 +45,6 @@ PING_EVERY_S = 1
 
 class NftlbEngine:
     """See ``DaemonEngine``."""
-
-    name: ClassVar[str] = "nftlb"
 
     def __init__(
         self,
@@ -76,9 +74,9 @@ class NftlbEngine:
         """Reason the start-up file was not written when last tried; None if it was."""
 
     @property
-    def programmed(self) -> ProgrammedFarms:
+    def sent(self) -> SentFarms:
         """See ``Engine``."""
-        return self.mirror.programmed
+        return self.mirror.sent
 
     @property
     def suspects(self) -> Collection[str]:
@@ -122,7 +120,7 @@ class NftlbEngine:
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
-            await self._connections.rules_back(self.mirror.programmed)
+            await self._connections.rules_back(self.mirror.sent)
         if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
@@ -160,16 +158,16 @@ class NftlbEngine:
                 refused[name] = f"unexpected error: {error!r}"
         for name, farm in changes.items():
             # Two farms never share a listener, and one that is refused stays where it is.
-            if refused and farm is not None and self.programmed.owners(list(farm.listeners)) & refused.keys() - {name}:
+            if refused and farm is not None and self.sent.owners(list(farm.listeners)) & refused.keys() - {name}:
                 targets.pop(name, None)
                 refused.setdefault(name, "a farm that cannot be changed has an address of it")
         return targets, refused
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
-        steps = self._plan(targets)
-        self._stale.expect(plan.gone_marks(steps, targets, self.mirror.present))
+        steps = self._steps(targets)
+        self._stale.expect(marks.gone(steps, targets, self.mirror.present))
         self._in_flight = targets
-        failed = await self.mirror.apply(steps)
+        failed = await self.mirror.send_steps(steps)
         self._in_flight = {}
         return failed, {step.name for step in steps}
 
@@ -179,8 +177,8 @@ class NftlbEngine:
         if names := {name for name in self._suspects.names if name not in present or targets.get(name, ...) is None}:
             self._startup_file.remove(names)
 
-    def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
-        return plan.steps(self.mirror.present, targets)
+    def _steps(self, targets: Mapping[str, Target]) -> list[Step]:
+        return plan_steps(self.mirror.present, targets)
 
     async def _keep_ingress(self, farms: Iterable[NodeFarm]) -> None:
         """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr."""
@@ -188,7 +186,7 @@ class NftlbEngine:
         if routing is None:
             return
         keeps = keeper(routing.inlets)
-        if failed := await self.mirror.apply(self._plan({keeps.name: keeps})):
+        if failed := await self.mirror.send_steps(self._steps({keeps.name: keeps})):
             raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
         self._startup_file.verified(keeps)
 
@@ -198,7 +196,7 @@ class NftlbEngine:
             return await self.verifier.base()
         # Compared now, as nftlb may have been restarted with older farms since it was told.
         target = self._targets.get(name)
-        if target is not None and (steps := self._plan({name: target})):
+        if target is not None and (steps := self._steps({name: target})):
             return f"nftlb has not taken {type(steps[0]).__name__}"
         farm = self.mirror.present.get(name)
         drift = await self.verifier.farm(name)
@@ -212,7 +210,7 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
-        await self._connections.rules_back(self.mirror.programmed)
+        await self._connections.rules_back(self.mirror.sent)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
@@ -243,7 +241,7 @@ class NftlbEngine:
         return self._unsaved
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
-        return bool(self.programmed.owners(set(listeners(farm))) - {farm.name})
+        return bool(self.sent.owners(set(listeners(farm))) - {farm.name})
 
     async def aclose(self) -> str | None:
         """See ``Engine``. The next agent does not know which backends are gone, and nftlb may start before it."""

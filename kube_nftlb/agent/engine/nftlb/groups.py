@@ -14,7 +14,7 @@ from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.model import NodeFarm, NodeGroup
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.netfilter.transaction import Chain, Contents
+from kube_nftlb.netfilter.table_text import Chain, Contents
 
 NUMBERS_MAX: Final = 1 << 20
 """The maximum sum of the weights of a farm with groups, which no group's share is far from with as many backends as
@@ -62,12 +62,12 @@ def weights(farm: NodeFarm) -> Mapping[str, int]:
         return {}
     multiple = reduce(lambda one, other: one * other // gcd(one, other), (total for _, total in wanted.values()), 1)
     exact = [weight * multiple // total for weight, total in wanted.values()]
-    return dict(zip(wanted, shares.shares(exact, NUMBERS_MAX), strict=True))
+    return dict(zip(wanted, shares.of_weights(exact, NUMBERS_MAX), strict=True))
 
 
 def contents(farm: NodeFarm) -> Contents:
     """Return what refuses the shares of the groups that nobody serves."""
-    parts = shares.shares([each.weight for each in farm.groups])
+    parts = shares.of_weights([each.weight for each in farm.groups])
     refused = sum(share for group, share in zip(farm.groups, parts, strict=True) if group.refuses)
     if farm.refuses or not refused:
         return Contents()

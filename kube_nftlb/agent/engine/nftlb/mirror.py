@@ -12,20 +12,15 @@ import structlog
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import KEEPER, programmed
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.engine.nftlb.translate import KEEPER
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import SentFarm
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.values import Protocol
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
-from kube_nftlb.nftlb.requests import (
-    PutFarm,
-    Request,
-    Step,
-    after,
-    put_request,
-    request,
-    restarts,
-)
+from kube_nftlb.nftlb.requests import PutFarm, Request, Step, after, request, restarts
 
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
@@ -35,6 +30,8 @@ _PATIENCE_PER_BYTE_S = 0.0001
 """The same, for each byte of the request."""
 _PATIENCE_PER_BACKEND_S = 0.005
 """The same, for each backend of the farms that it rewrites."""
+
+_PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 
 _T = TypeVar("_T")
 
@@ -58,7 +55,7 @@ class Mirror:
         self._on_end = on_end
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
-        self.programmed = ProgrammedFarms()
+        self.sent = SentFarms()
         self.sessions = Sessions(self.present, reader, nft)
         self._unrestored: dict[str, Remembered] = {}
         """The sessions that a change was to keep which nftlb has not answered."""
@@ -67,9 +64,9 @@ class Mirror:
         """Read what nftlb has. Raises NftlbUnreachableError."""
         read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
         self.present.clear()
-        self.programmed.clear()
-        for farm in read.values():
-            self._set(farm)
+        self.sent.clear()
+        for name, farm in read.items():
+            self._set(name, farm)
 
     def restarted(self) -> bool:
         """Return True if nftlb has been restarted, so that ``present`` is what another process had."""
@@ -110,7 +107,7 @@ class Mirror:
         self._suspects.answered()
         return answer
 
-    async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
+    async def send_steps(self, steps: Iterable[Step]) -> dict[str, str]:
         """Carry out steps in their order. Return what failed, by the farm's name. Raises NftlbUnreachableError.
 
         After a failure everything is read anew, and the failed farm's further steps are left out.
@@ -167,34 +164,30 @@ class Mirror:
                 return {batch[0].name: str(error)}
             failed: dict[str, str] = {}
             for step in batch:
-                failed |= await self.apply([step])
+                failed |= await self.send_steps([step])
             return failed
         return {}
 
     async def _send(self, batch: list[Step]) -> None:
-        if all(isinstance(step, PutFarm) for step in batch):
-            wanted = put_request(step.farm for step in batch if isinstance(step, PutFarm))
-        else:
-            (step,) = batch
-            wanted = request(step)
-        await self._change(wanted, {step.name for step in batch})
+        names = {step.name for step in batch}
+        farms = {name: self.present.get(name) for name in names}
         for step in batch:
-            before = self.present.get(step.name)
-            self._drop(step.name)
-            if (farm := after(before, step)) is not None:
-                self._set(farm)
-        for name in {step.name for step in batch}:
+            farms[step.name] = after(farms[step.name], step)
+        asked = request(*batch)
+        await self._change(asked, names)
+        for name, farm in farms.items():
+            self._set(name, farm)
+        for name in names:
             # At once: what nftlb has left in the map is in the way of what it adds next.
             await self.sessions.settle(name)
 
-    def _set(self, farm: objects.Farm) -> None:
-        self.present[farm.name] = farm
-        if farm.name != KEEPER:
-            self.programmed.put(farm.name, programmed(farm))
-
-    def _drop(self, name: str) -> None:
+    def _set(self, name: str, farm: objects.Farm | None) -> None:
         self.present.pop(name, None)
-        self.programmed.remove(name)
+        self.sent.remove(name)
+        if farm is not None:
+            self.present[name] = farm
+            if name != KEEPER:
+                self.sent.put(name, as_sent(farm))
 
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""
@@ -212,7 +205,7 @@ class Mirror:
             await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
         # One that nftlb has no rules of in these tables would be loaded as it is.
         if farm := next((farm for farm in self.present.values() if layout.expected(farm).listeners), None):
-            await self._change(put_request([objects.Farm(farm.name, {}, farm.addresses)]), ())
+            await self._change(request(PutFarm(objects.Farm(farm.name, {}, farm.addresses))), ())
         for name in self.present:
             await self.sessions.settle(name)
 
@@ -221,9 +214,25 @@ class Mirror:
         sessions = {name: await self.sessions.remembered(name)}
         with self._restoring_later(sessions):
             for state in ("down", "up"):
-                await self._change(put_request([objects.Farm(name, {"state": state})]), {name})
+                await self._change(request(PutFarm(objects.Farm(name, {"state": state}))), {name})
             await self.sessions.settle(name)
             await self._restore(sessions)
+
+
+def as_sent(farm: objects.Farm) -> SentFarm:
+    """Return what nftlb has of a farm, in no engine's words."""
+    return SentFarm(
+        "nftlb",
+        frozenset(listeners(farm)),
+        len(farm.backends),
+        sum(backend.state == "up" for backend in farm.backends.values()),
+        answers_itself=farm.options.get("mode") == "local",
+    )
+
+
+def listeners(farm: objects.Farm) -> Iterator[Listener]:
+    """Yield everything that a farm listens on in nftlb."""
+    return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
 
 
 def _batches(steps: Iterable[Step], alone: Container[str]) -> Iterator[list[Step]]:

@@ -1,6 +1,8 @@
 """Clean up the sessions of persistent farms whose backends are gone.
 
-They are told by marks: each packet of a connection with the mark of a backend renews the session that leads there.
+They are told by marks: each packet of a connection with the mark of a backend renews the session that leads there. So
+UDP flows with such a mark are forgotten here first, of persistent farms alone. Those of all farms, to whatever endpoint
+that is gone, and without marks, are forgotten by ``agent.connections.connections``.
 """
 
 from collections.abc import Mapping
@@ -11,8 +13,8 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.connections.allowed import targets
 from kube_nftlb.agent.connections.connections import Table
+from kube_nftlb.agent.engine.nftlb.mirror import listeners
 from kube_nftlb.agent.engine.nftlb.sessions import Sessions
-from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.netfilter.conntrack import filters
 from kube_nftlb.netfilter.conntrack.entries import UDP
 from kube_nftlb.nftlb import objects

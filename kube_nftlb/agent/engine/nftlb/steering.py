@@ -13,7 +13,7 @@ from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import local_clients
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, Chain, Contents, NamedSet, TableFamily
 from kube_nftlb.nftlb import objects
 
 _MASQUERADED = 0x80000000
@@ -71,10 +71,9 @@ def _schedule(spec: FarmSpec, farm: str, family: str, slots: Sequence[_Slot]) ->
     yield f"update @{sticky} {{ {family} saddr : ct mark }}"
 
 
-def _sticky(spec: FarmSpec, farm: str, family: str) -> Iterator[NamedSet]:
+def _sticky(spec: FarmSpec, farm: str, family: TableFamily) -> Iterator[NamedSet]:
     if spec.persistence == "srcip":
-        address = "ipv6_addr" if family == "ip6" else "ipv4_addr"
-        declaration = f"type {address} : mark; flags dynamic,timeout; timeout {spec.persist_ttl}s;"
+        declaration = f"type {ADDRESS_TYPE[family]} : mark; flags dynamic,timeout; timeout {spec.persist_ttl}s;"
         yield NamedSet(_sticky_name(spec, farm), declaration, kind="map")
 
 

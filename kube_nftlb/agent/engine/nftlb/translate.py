@@ -1,4 +1,4 @@
-"""A farm of this node as nftlb is to have it, and the marks of its backends. Pure: no I/O."""
+"""A farm of this node as nftlb is to have it. Pure: no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -7,15 +7,12 @@ from typing import Final
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.nftlb import groups
-from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm, Programmed
+from kube_nftlb.agent.engine.nftlb import groups, marks
+from kube_nftlb.agent.model import DirectRouting, NodeAddress, NodeFarm
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.api.listeners import Listener
-from kube_nftlb.api.values import Protocol
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 _DEFAULT_SCHED_PARAM = "srcip"
 """nftlb makes no rules for the scheduler hash with the sched-param none, which is its own default."""
@@ -32,8 +29,6 @@ _WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
 }
 """The fields that nftlb has a name for. Once for all farms, as finding them is most of the work."""
 
-_PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
-
 
 def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     """Return the farm as nftlb is to have it.
@@ -41,30 +36,21 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     Backends keep the marks that they have in ``present``, what nftlb has now. Those for which no mark is free before
     others are gone are left out. Raises ValueError if a farm has more backends than there are marks.
     """
-    spec = farm.spec
-    endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
-    requested = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
-    numbers = allocate_marks(
-        endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
-    )
-    had = {b.name: b.options for b in present.backends.values()} if present else {}
-    weights = {short_name(name): weight for name, weight in groups.weights(farm).items()}
-    translated = objects.Farm(
-        farm.name,
-        _options(farm, present),
-        {each.name: each for address in farm.addresses for each in (_address(farm, address),)},
-        {
-            short: objects.Backend(
-                short,
-                numbers[short],
-                "up" if each.schedulable else "off",
-                _wire_values(_weighed(each.backend, weights.get(short)), had.get(short, {})),
+    had = present.backends if present is not None else {}
+    short = {each.backend.name: short_name(each.backend.name) for each in farm.endpoints}
+    requested = {short[each.backend.name]: mark for each in farm.endpoints if (mark := each.backend.mark) is not None}
+    numbers = marks.allocate(short.values(), {name: each.mark for name, each in had.items()}, requested)
+    weights = groups.weights(farm)
+    addresses = _by_name(_address(farm, address) for address in farm.addresses)
+    backends = {}
+    for each in farm.endpoints:
+        if (name := short[each.backend.name]) in numbers:
+            options = _wire_values(
+                _weighed(each.backend, weights.get(each.backend.name)), had[name].options if name in had else {}
             )
-            for short, each in endpoints.items()
-            if short in numbers
-        },
-        {session.client: short for session in spec.sessions if (short := short_name(session.backend)) in numbers},
-    )
+            backends[name] = objects.Backend(name, numbers[name], "up" if each.schedulable else "off", options)
+    sessions = {each.client: short[each.backend] for each in farm.spec.sessions if short.get(each.backend) in backends}
+    translated = objects.Farm(farm.name, _options(farm, present), addresses, backends, sessions)
     return _for_mode(farm, translated)
 
 
@@ -78,22 +64,6 @@ def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
     if farm.direct is not None:
         return _routed(translated, farm.spec, farm.direct)
     return translated
-
-
-def programmed(farm: objects.Farm) -> Programmed:
-    """Return what nftlb has of a farm, in no engine's words."""
-    return Programmed(
-        "nftlb",
-        frozenset(listeners(farm)),
-        len(farm.backends),
-        sum(backend.state == "up" for backend in farm.backends.values()),
-        answers_itself=farm.options.get("mode") == "local",
-    )
-
-
-def listeners(farm: objects.Farm) -> Iterator[Listener]:
-    """Yield everything that a farm listens on in nftlb."""
-    return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
 
 
 def _weighed(backend: Backend, weight: int | None) -> Backend:
@@ -144,33 +114,6 @@ def _wire_value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
-
-
-def allocate_marks(
-    wanted: Iterable[str], current: Mapping[str, int], requested: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Return a mark for each wanted backend of one farm.
-
-    The marks ``requested`` by specs are always granted. Any other backend keeps the one that it has in ``current``, as
-    nftlb shows it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are
-    gone: if there are too few until then, some new backends get none yet.
-    Unusable marks (out of range, requested by another backend, or used twice) are replaced. Raises ValueError if more
-    are wanted than there are marks.
-    """
-    marks: dict[str, int] = dict(requested or {})
-    used = {*current.values(), *marks.values()}
-    assigned: set[int] = set(marks.values())
-    names = list(wanted)
-    if len(names) > (most := MARK_LAST - MARK_FIRST + 1):
-        raise ValueError(f"a farm has at most {most} backends, not {len(names)}")
-    for name in names:
-        mark = current.get(name)
-        if name not in marks and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in assigned:
-            marks[name] = mark
-            assigned.add(mark)
-    free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)
-    marks.update(zip((name for name in names if name not in marks), free, strict=False))
-    return marks
 
 
 def _routed(farm: objects.Farm, spec: FarmSpec, routing: DirectRouting) -> objects.Farm:

@@ -50,8 +50,7 @@ class Verifier:
 
     async def has_rules(self) -> bool:
         """Return True if the kernel has rules of nftlb."""
-        families: tuple[layout.TableFamily, ...] = ("ip", "ip6")
-        return any([await self._reader.base_rules(family) for family in families])
+        return any([await self._reader.base_rules(family) for family in layout.FAMILIES])
 
     async def _farm(self, name: str) -> str | None:
         farm = self._present.get(name)

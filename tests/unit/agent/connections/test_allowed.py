@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.connections.allowed import GRACE_S, WATCH_S, AllowedConnections
-from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.listeners import Listener
@@ -29,8 +29,8 @@ def cutting(**spec: Any) -> NodeFarm:
     return node_farm(farm(**{"onGone": "cut", "backends": BOTH, **spec}), NodeFacts("here"), None)
 
 
-def served(*, protocol: Protocol = "UDP", scheduled: int = 1) -> Programmed:
-    return Programmed("nftables", frozenset({Listener("10.96.0.10", protocol, 80)}), 1, scheduled)
+def served(*, protocol: Protocol = "UDP", scheduled: int = 1) -> SentFarm:
+    return SentFarm("nftables", frozenset({Listener("10.96.0.10", protocol, 80)}), 1, scheduled)
 
 
 @pytest.fixture

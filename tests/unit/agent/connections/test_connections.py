@@ -13,7 +13,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.connections.allowed import GRACE_S, WATCH_S
 from kube_nftlb.agent.connections.challenges import AGAIN_S, WAITING_MAX, Challenge, Challenges
 from kube_nftlb.agent.connections.connections import Connections
-from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.listeners import Listener
@@ -39,8 +39,8 @@ def wanted(protocol: Protocol = "TCP", **spec: Any) -> NodeFarm:
     return node_farm(made, NodeFacts("here"), None)
 
 
-def programmed(*listeners: Listener, local: bool = False) -> Programmed:
-    return Programmed("nftlb", frozenset(listeners), 1, 1, answers_itself=local)
+def sent(*listeners: Listener, local: bool = False) -> SentFarm:
+    return SentFarm("nftlb", frozenset(listeners), 1, 1, answers_itself=local)
 
 
 def connections(kernel: FakeConntrack, clock: FakeClock | None = None) -> Connections:
@@ -82,7 +82,7 @@ async def test_a_client_is_challenged_once_more_later() -> None:
 async def test_udp_flows_are_forgotten_and_those_that_may_go_on_are_not() -> None:
     kernel, clock = FakeConntrack(*(entry(each, protocol=UDP, port=each[1]) for each in (HERE, GONE))), FakeClock()
     made = connections(kernel, clock)
-    made.changed("web", wanted("UDP"), programmed(Listener("10.96.0.10", "UDP", 80)))
+    made.changed("web", wanted("UDP"), sent(Listener("10.96.0.10", "UDP", 80)))
     assert kernel.events == [], "another task does it"
     assert [await made.look() for _ in range(2)] == [True, False]
     assert [each.answerer for each in kernel.entries] == [HERE]
@@ -165,7 +165,7 @@ async def test_however_often_a_farm_changes_the_node_looks_a_fifth_of_the_time()
     made = connections(slow, clock)
 
     async def flap() -> None:
-        before = programmed(Listener("10.96.0.10", "UDP", 80))
+        before = sent(Listener("10.96.0.10", "UDP", 80))
         while clock.time < 1100:
             backends = [raw_backend("a", f"10.244.1.{2 + slow.looks % 2}")]
             made.changed("web", wanted("UDP", backends=backends), before)
@@ -184,7 +184,7 @@ async def test_what_is_due_is_done_before_the_end() -> None:
     task = asyncio.create_task(made.run())
     while not clock.time > 1000:
         await asyncio.sleep(0)
-    made.changed("web", None, programmed(Listener("10.96.0.10", "UDP", 80)))
+    made.changed("web", None, sent(Listener("10.96.0.10", "UDP", 80)))
     task.cancel()
     await asyncio.wait([task])
     assert kernel.entries == []
@@ -201,9 +201,9 @@ async def test_connections_that_bypassed_rules_are_forgotten_but_for_the_mode_lo
     )
     made = connections(kernel)
     farms = {
-        "web": programmed(Listener("10.96.0.10", "TCP", 80), Listener("10.96.0.10", "UDP", 80)),
-        "all": programmed(Listener("fd00:96::a", "All", 0)),
-        "local": programmed(Listener("172.31.0.11", "TCP", 22), local=True),
+        "web": sent(Listener("10.96.0.10", "TCP", 80), Listener("10.96.0.10", "UDP", 80)),
+        "all": sent(Listener("fd00:96::a", "All", 0)),
+        "local": sent(Listener("172.31.0.11", "TCP", 22), local=True),
     }
     await made.rules_back(farms)
     v6 = endpoint("fd00:96::a")[0]
@@ -214,7 +214,7 @@ async def test_connections_that_bypassed_rules_are_forgotten_but_for_the_mode_lo
 async def test_they_are_looked_for_once_more_a_moment_later_and_then_no_more() -> None:
     kernel, clock = FakeConntrack(), FakeClock()
     made = connections(kernel, clock)
-    farms = {"web": programmed(Listener("10.96.0.10", "TCP", 80))}
+    farms = {"web": sent(Listener("10.96.0.10", "TCP", 80))}
     await made.forget_bypassed()
     assert kernel.looks == 0
     await made.rules_back(farms)

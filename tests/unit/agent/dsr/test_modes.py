@@ -6,7 +6,7 @@ import pytest
 
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links, PodLink, PodVip
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveFarm
 from tests.builders import farm, raw_backend
@@ -114,15 +114,15 @@ def test_a_local_farm_has_neither_backends_nor_refusals() -> None:
 def test_a_farm_is_made_anew_when_its_rules_move_to_other_tables(there: str) -> None:
     after = {"dsr": "snat", "snat": "dsr"}[there]
     before = shaped(mode=there)[0]
-    kinds = [type(step) for step in plan.steps({before.name: before}, {before.name: shaped(mode=after)[0]})]
+    kinds = [type(step) for step in plan_steps({before.name: before}, {before.name: shaped(mode=after)[0]})]
     assert kinds[-2:] == [RemoveFarm, PutFarm]
 
 
 def test_what_nftlb_never_tells_is_remembered() -> None:
     sent = shaped()[0]
     told = objects.parse({"farms": [_told(sent)]})
-    assert plan.steps(objects.recalled(told, {sent.name: sent}), {sent.name: sent}) == []
-    (again,) = plan.steps(objects.recalled(told, {}), {sent.name: sent})
+    assert plan_steps(objects.recalled(told, {sent.name: sent}), {sent.name: sent}) == []
+    (again,) = plan_steps(objects.recalled(told, {}), {sent.name: sent})
     assert isinstance(again, PutFarm), "an agent that was restarted tells it once more"
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.agent.endpoints.shares import NUMBERS_MAX, shares
+from kube_nftlb.agent.endpoints import shares
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ from kube_nftlb.agent.endpoints.shares import NUMBERS_MAX, shares
     ],
 )
 def test_shares_are_exact_where_they_fit_and_at_least_one(weights: list[int], expected: tuple[int, ...]) -> None:
-    assert shares(weights) == expected
+    assert shares.of_weights(weights) == expected
 
 
 @given(st.lists(st.integers(1, 1_000_000), min_size=1, max_size=16))
 def test_no_share_is_far_from_what_its_weight_asks_for(weights: list[int]) -> None:
-    found = shares(weights)
-    assert sum(found) <= NUMBERS_MAX
+    found = shares.of_weights(weights)
+    assert sum(found) <= shares.NUMBERS_MAX
     # Those that ask for less than one number get one, which others lack.
     for share, weight in zip(found, weights, strict=True):
         assert share >= 1
-        assert abs(share / sum(found) - weight / sum(weights)) <= (len(weights) + 1) / NUMBERS_MAX
+        assert abs(share / sum(found) - weight / sum(weights)) <= (len(weights) + 1) / shares.NUMBERS_MAX

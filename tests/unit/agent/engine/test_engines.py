@@ -58,10 +58,10 @@ def both() -> Both:
 async def test_a_farm_is_served_by_the_engine_that_it_names(both: Both, engine: str) -> None:
     await both.put(served(engine))
     assert both.sent == [(engine, "web--http", True)]
-    assert both.engines.programmed["web--http"].engine == engine
+    assert both.engines.sent["web--http"].engine == engine
     assert both.engines.owners(list(served(engine).listeners)) == {"web--http"}
     await both.applier.apply([FarmChange("web--http")])
-    assert not both.engines.programmed
+    assert not both.engines.sent
 
 
 @pytest.mark.parametrize(("before", "after"), [("nftlb", "nftables"), ("nftables", "nftlb")])
@@ -89,7 +89,7 @@ async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None
     assert blocked is not None
     assert blocked.reason == "NftlbUnreachable"
     await both.put(served("nftables", "other", "10.96.0.11"))
-    assert both.engines.programmed.keys() == {"web--http", "other"}
+    assert both.engines.sent.keys() == {"web--http", "other"}
     both.nftlb.asks_seldom = True
     assert await both.engines.maintain(busy=False) is None
     assert both.engines.unreachable
@@ -178,7 +178,7 @@ async def test_on_a_node_where_nftlb_never_had_farms_the_others_are_not_kept_wai
     both.clock.time += AWAY_AFTER_S
     await both.engines.load()
     await both.put(served("nftables"))
-    assert both.engines.programmed.keys() == {"web--http"}
+    assert both.engines.sent.keys() == {"web--http"}
 
 
 async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both) -> None:
@@ -191,7 +191,7 @@ async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both)
     await both.applier.apply([change, FarmChange("unknown")])
     assert both.table.owned("web--http") == ranges
     assert both.table.owned(policies.rules_owner("web--http")) == ranges
-    assert list(both.engines.programmed) == ["web--http"]
+    assert list(both.engines.sent) == ["web--http"]
 
 
 async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_until_another_has_its_address(

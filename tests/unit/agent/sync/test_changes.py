@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
@@ -12,7 +12,7 @@ from kube_nftlb.agent.table import layout, policy_references, policy_sets, sourc
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm, raw_policy
 from tests.fakes.node import WEB
 
@@ -21,8 +21,8 @@ OLD, NEW = Listener("10.96.0.9", "TCP", 80), Listener("10.96.0.10", "TCP", 80)
 LIMITED = farm(policies=["list"], limits={"new": "5/second"})
 SERVE = Serve(node_farm(LIMITED, NodeFacts(), None))
 OWNED = layout.refused([OLD])
-SERVING = Programmed("nftlb", frozenset({OLD}), 1, 1)
-REFUSING = Programmed("nftlb", frozenset({OLD}), 1, 0)
+SERVING = SentFarm("nftlb", frozenset({OLD}), 1, 1)
+REFUSING = SentFarm("nftlb", frozenset({OLD}), 1, 0)
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def changes() -> Changes:
 def make(
     changes: Changes,
     decision: Decision,
-    programmed: Programmed | None = SERVING,
+    sent: SentFarm | None = SERVING,
     facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
     *,
     known: bool = True,
 ) -> FarmChange:
     owned = OWNED if known else Contents()
-    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned)
+    return changes.make(WEB, NAME, decision, facts, sent, owned=owned)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -78,7 +78,7 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
 
 
 @pytest.mark.parametrize(
-    ("facts", "programmed", "refused"),
+    ("facts", "sent", "refused"),
     [
         (Facts(None, readable=False), SERVING, False),
         (Facts(None, readable=False, restricted=True), SERVING, True),
@@ -89,9 +89,9 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
     ],
 )
 def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
-    changes: Changes, facts: Facts, programmed: Programmed, refused: object
+    changes: Changes, facts: Facts, sent: SentFarm, refused: object
 ) -> None:
-    change = make(changes, Keep(), programmed, facts, known=False)
+    change = make(changes, Keep(), sent, facts, known=False)
     assert change.keep
     assert ("tcp . 10.96.0.9 . 80" in keys(change.overlay, "no-endpoints-ip")) is refused
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}

@@ -175,9 +175,9 @@ def test_a_farm_that_is_kept_stays_wherever_others_are_stuck(
     assert stays(decide(facts, lambda _: blocker), None) is (kind is Keep)
 
 
-@pytest.mark.parametrize(("programmed_by", "stuck"), [("nftables", True), ("nftlb", False), (None, False)])
+@pytest.mark.parametrize(("sent_by", "stuck"), [("nftables", True), ("nftlb", False), (None, False)])
 def test_a_farm_that_waits_for_nftlb_loses_its_addresses_unless_it_is_still_in_nftables(
-    programmed_by: Engine | None, stuck: object
+    sent_by: Engine | None, stuck: object
 ) -> None:
     away = Blocker("NftlbUnreachable", "connection refused")
-    assert stays(decide(Facts(WEB), lambda _: away), programmed_by) is stuck
+    assert stays(decide(Facts(WEB), lambda _: away), sent_by) is stuck

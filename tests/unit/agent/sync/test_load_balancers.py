@@ -23,7 +23,7 @@ UID = "uid-default-web--http"
 
 
 def in_kernel(node: Node) -> InKernel | None:
-    return node.inputs.load_balancers.in_kernel(WEB)
+    return node.state.load_balancers.in_kernel(WEB)
 
 
 def begin(node: Node, *endpoints: dict[str, Any], **spec: Any) -> None:
@@ -38,8 +38,8 @@ async def has(node: Node, expected: InKernel | None) -> None:
 async def test_a_farm_is_in_the_kernel_once_it_is_verified(node: Node) -> None:
     begin(node, endpoint("10.244.1.2"), endpoint("10.244.2.2", node="n2"))
     await has(node, InKernel(Version(UID, 1), frozenset({VIP}), 2, 2))
-    assert list(node.inputs.load_balancers.ips) == [VIP]
-    assert set(node.inputs.load_balancers.of(VIP)) == {WEB}
+    assert list(node.state.load_balancers.ips) == [VIP]
+    assert set(node.state.load_balancers.of(VIP)) == {WEB}
     node.put(farm(version=11, generation=2, **OF_WEB))
     await has(node, InKernel(Version(UID, 2), frozenset({VIP}), 2, 2))
 
@@ -48,7 +48,7 @@ async def test_what_a_change_takes_away_does_not_count_before_it_is_verified(nod
     begin(node, endpoint("10.244.1.2"))
     await has(node, InKernel(Version(UID, 1), frozenset({VIP}), 1, 1))
     seen: list[InKernel | None] = []
-    node.inputs.load_balancers.on_change = lambda: seen.append(in_kernel(node))
+    node.state.load_balancers.on_change = lambda: seen.append(in_kernel(node))
     node.put_slice(endpoint_slice(), 11)
     await node.settle_slices(11)
     assert seen[0] == InKernel(Version(UID, 1), frozenset({VIP}), 0, 0)
@@ -63,7 +63,7 @@ async def test_a_farm_that_is_gone_is_gone_everywhere(node: Node) -> None:
     node.remove(WEB, 11)
     await node.settle(11)
     assert in_kernel(node) is None
-    assert not node.inputs.load_balancers.ips
+    assert not node.state.load_balancers.ips
 
 
 async def test_a_farm_that_the_kernel_refuses_is_not_in_it(node: Node) -> None:
@@ -83,11 +83,11 @@ async def test_a_farm_whose_listeners_another_one_has_is_not_going_to_be_served(
     await until(lambda: in_kernel(node) is not None)
     node.put(young)
     await node.settle(11)
-    assert node.inputs.load_balancers.wanted(WEB).served
-    assert not node.inputs.load_balancers.wanted(other).served
+    assert node.state.load_balancers.wanted(WEB).served
+    assert not node.state.load_balancers.wanted(other).served
     node.remove(WEB, 12)
     await node.settle(12)
-    assert node.inputs.load_balancers.wanted(other).served
+    assert node.state.load_balancers.wanted(other).served
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_with_traffic_policy_local_a_node_reaches_its_own(
 ) -> None:
     begin(node, *endpoints, trafficPolicy="Local")
     await has(node, InKernel(Version(UID, 1), frozenset({VIP}), reached, serving))
-    assert node.inputs.load_balancers.wanted(WEB).nodes == frozenset(nodes)
+    assert node.state.load_balancers.wanted(WEB).nodes == frozenset(nodes)
 
 
 def test_only_farms_of_services_have_addresses_that_are_announced() -> None:

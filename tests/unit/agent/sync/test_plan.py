@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.sent import SentFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.plan import Known, Plan, plan
@@ -14,7 +14,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm
 
 HERE, THERE = Listener("10.96.0.10", "TCP", 80), Listener("10.96.0.11", "TCP", 80)
@@ -29,14 +29,14 @@ class Node:
 
     def __init__(self, *farms: Farm, has: dict[str, Listener] | None = None) -> None:
         self.facts = {each.metadata.name: Facts(each) for each in farms}
-        self.programmed = ProgrammedFarms()
+        self.sent = SentFarms()
         for name, listener in (has or {}).items():
-            self.programmed.put(name, Programmed("nftables", frozenset({listener}), 1, 1))
+            self.sent.put(name, SentFarm("nftables", frozenset({listener}), 1, 1))
         self.unsupported: Callable[[NodeFarm], Blocker | None] = lambda _: None
         self.asked: list[str] = []
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
-        return self.programmed.owners(listeners)
+        return self.sent.owners(listeners)
 
     def plan(self, *names: str) -> Plan:
         def facts(key: FarmKey) -> Facts:
@@ -106,8 +106,8 @@ def test_what_is_expected_of_a_farm_needs_no_farm() -> None:
     node = Node(at(HERE, "web"), at(HERE, "large"))
     node.facts["large"] = Facts(at(HERE, "large"), too_large="too large")
     planned = node.plan("web", "large", "gone")
-    assert planned["web"].expected == (True, False, None, (), None)
-    assert planned["gone"].expected == (False, True, None, (), None)
+    assert planned["web"].expected == (True, False, 1, None, (), None)
+    assert planned["gone"].expected == (False, True, 0, None, (), None)
     large = planned["large"].expected
     assert large.problem is not None
     assert large.problem.reason == "TooManyElements"

@@ -54,14 +54,43 @@ def test_a_farm_keeps_the_version_since_which_it_waits() -> None:
     assert queue.oldest_since == 7
 
 
-def test_a_farm_that_changed_again_is_not_verified_before_it_was_applied() -> None:
+def test_what_was_applied_of_a_farm_that_changed_again_is_verified() -> None:
+    queue = FarmQueue(never)
+    queue.add([A], 7)
+    queue.take()
+    queue.applied({A: "out of memory"}, [], now=10, seconds=0.1)
+    queue.add([A], 9)
+    assert (queue.to_verify(8), queue.oldest_since) == ([(A, "out of memory")], 7)
+    queue.verified(A)
+    assert (queue.take(), queue.oldest_since) == ([A], 9)
+
+
+def test_a_farm_that_was_applied_again_waits_since_the_first_change_that_is_not_verified() -> None:
+    queue = FarmQueue(never)
+    for since in (7, 9):
+        queue.add([A], since)
+        queue.take()
+        queue.applied({}, [], now=10, seconds=0.1)
+    assert (queue.to_verify(8), queue.oldest_since) == ([(A, None)], 7)
+
+
+def test_after_a_failure_a_farm_waits_since_the_first_of_its_changes() -> None:
     queue = FarmQueue(never)
     queue.add([A, B], 7)
     queue.take()
-    queue.applied({B: "no"}, [], now=10, seconds=0.1)
+    queue.applied({}, [], now=10, seconds=0.1)
     queue.add([A], 9)
-    assert queue.to_verify(8) == [(B, "no")]
-    assert queue.take() == [A]
+    queue.take()
+    queue.add([B], 11)
+    queue.restart()
+    assert (queue.take(), queue.in_progress) == ([B, A], {B: 7, A: 7})
+
+
+def test_a_farm_that_was_lost_waits_since_ever_though_it_waits_for_a_change() -> None:
+    queue = FarmQueue(never)
+    queue.add([A], 7)
+    queue.add([A], 0)
+    assert queue.oldest_since == 0
 
 
 def test_incomplete_farms_wait_again_unless_they_were_refused() -> None:

@@ -22,7 +22,7 @@ async def left_over(node: Node) -> None:
 
 async def test_nothing_is_programmed_before_farms_are_listed(node: Node) -> None:
     await left_over(node)
-    node.inputs.put(farm())
+    node.state.put(farm())
     await node.passes(3)
     assert list(node.engine.farms) == ["left-over"]
     assert node.loop.progress.lag.done_at is None
@@ -35,7 +35,7 @@ async def test_nothing_is_programmed_before_policies_are_listed(node: Node) -> N
     node.list([farm()], 20)
     await node.passes(3)
     assert list(node.engine.farms) == ["left-over"]
-    node.inputs.replace_policies([], 20)
+    node.state.replace_policies([], 20)
     await node.settle(20)
     assert list(node.engine.farms) == ["web--http"]
 
@@ -49,7 +49,7 @@ async def test_the_engine_gets_the_listed_farms_and_no_others(node: Node) -> Non
 
 async def test_a_restarted_agent_touches_nothing_that_has_not_changed(node: Node) -> None:
     farms = [farm(), farm("empty--http", addresses=at("10.96.0.11"), backends=[], policies=["list"])]
-    node.inputs.put_policy(raw_policy(version=11))
+    node.state.put_policy(raw_policy(version=11))
     await node.program(farms, 20)
     chains, sets = dict(node.nft.chains), dict(node.nft.sets)
     commands = len(node.nft.commands)
@@ -93,7 +93,7 @@ async def test_all_farms_are_looked_at_again_if_the_node_changes(node: Node) -> 
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
     await node.program([port], 20)
     assert list(node.engine.farms["port--http"].listeners) == []
-    node.inputs.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
     await until(lambda: [each.ip for each in node.engine.farms["port--http"].listeners] == ["172.31.0.11"])
 
 
@@ -158,7 +158,7 @@ async def test_what_has_an_address_that_nodes_announce_is_verified_at_once_while
     await node.program(others, 20)
     version, balanced = 21, [{"type": "LoadBalancer", "ip": "192.0.2.10", "ports": "80"}]
     node.put(farm(owner="web", addresses=balanced, version=version))
-    while node.inputs.load_balancers.in_kernel(WEB) is None:
+    while node.state.load_balancers.in_kernel(WEB) is None:
         version += 1
         backends = [raw_backend("a", f"10.244.{version // 250}.{version % 250 + 1}")]
         name, ip = f"other-{version % 20}--http", f"10.96.1.{version % 20}"
@@ -192,10 +192,10 @@ async def test_farms_are_counted_by_state(node: Node) -> None:
     node.engine.refused["bad--http"] = "no"
     young = farm("young--http", created="2026-02-01T00:00:00Z")
     await node.program([farm(), young, farm("bad--http", addresses=at("10.96.0.11"))], 20)
-    assert farm_states(node.inputs) == {"programmed": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.state) == {"programmed": 1, "refused": 1, "failed": 1}
     node.engine.reachable = False
     node.put(farm(generation=2, version=21, scheduler="weight"))
-    assert farm_states(node.inputs) == {"pending": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.state) == {"pending": 1, "refused": 1, "failed": 1}
 
 
 async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:

@@ -74,7 +74,7 @@ async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: No
 
 
 async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Node) -> None:
-    node.inputs.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
     squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
     await node.program([squatter, port], 20)
@@ -96,7 +96,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node
     named = [{"type": "ExternalIP", "ip": there, "ports": "30080"}, {"type": "ExternalIP", "ip": there, "ports": "80"}]
     await node.program([farm("squatter", addresses=named), port], 20)
     assert {each.port for each in node.engine.farms["squatter"].listeners} == {80, 30080}, "it may be anybody's address"
-    node.inputs.set_node_ips([there])
+    node.state.set_node_ips([there])
     await until(lambda: {each.port for each in node.engine.farms["squatter"].listeners} == {80})
     assert node.reason("squatter") is None, "the operator reports it"
 

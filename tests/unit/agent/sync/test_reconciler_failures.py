@@ -1,6 +1,9 @@
 """The loop when the engine or the kernel fails, as a whole or for one farm."""
 
+import asyncio
 from itertools import pairwise
+
+import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
@@ -145,6 +148,67 @@ async def test_an_update_that_is_refused_leaves_the_farm_as_it_was_and_is_retrie
     node.engine.refused.clear()
     await until(lambda: not node.loop.progress.problems)
     assert node.engine.farms["web--http"].version.generation == 2
+
+
+@pytest.mark.parametrize("first", ["is verified", "is not verified yet"])
+async def test_a_refused_change_never_counts_as_programmed_though_the_farm_changes_again(first: str) -> None:
+    node = Node(Timing(verify_within_s=-1 if first == "is not verified yet" else 3))
+    node.start([])
+    await node.program([farm()], 20)
+    node.engine.refused["web--http"] = "out of memory"
+    apply, tried, turns = node.engine.apply, asyncio.Event(), asyncio.Semaphore(0)
+
+    async def applied(changes: FarmChanges) -> Applied:
+        outcome = await apply(changes)
+        tried.set()
+        await turns.acquire()
+        return outcome
+
+    def claims() -> bool:
+        return node.loop.progress.watermark >= 21 and WEB not in node.loop.progress.failed
+
+    node.engine.apply = applied  # type: ignore[method-assign]  # noted, and called
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await tried.wait()
+    if first == "is verified":
+        turns.release()
+        await node.settle(21)
+        assert node.reason() == "Refused"
+    tried.clear()
+    node.put(farm(generation=3, version=30, scheduler="hash"))
+    assert not claims()
+    turns.release()
+    await tried.wait()
+    assert not claims(), "the kernel has neither change"
+    node.engine.refused.clear()
+    for _ in range(10):
+        turns.release()
+    await until(claims)
+    assert node.engine.farms["web--http"].version.generation == 3
+    await node.stop()
+
+
+async def test_a_farm_that_changes_all_the_time_holds_no_watermark() -> None:
+    node = Node(Timing(verify_within_s=-1))
+    node.start([])
+    await node.program([farm()], 20)
+    apply = node.engine.apply
+    version = 20
+
+    async def applied(changes: FarmChanges) -> Applied:
+        nonlocal version
+        outcome = await apply(changes)
+        version += 1
+        node.put(farm(generation=version, version=version, scheduler=("weight", "rr")[version % 2]))
+        await asyncio.sleep(0)
+        return outcome
+
+    node.engine.apply = applied  # type: ignore[method-assign]  # noted, and called
+    node.put(farm(generation=2, version=20, scheduler="weight"))
+    await until(lambda: node.loop.progress.watermark > 40)
+    assert WEB in node.state.queue.waiting, "it has changed again"
+    assert not node.loop.progress.problems
+    await node.stop()
 
 
 async def test_an_update_that_the_kernel_silently_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
@@ -335,7 +399,7 @@ async def test_a_refusal_counts_though_the_labels_changed_meanwhile(node: Node) 
 
     async def labelled(commands: str) -> None:
         if "limit rate over 3/" in commands:
-            node.inputs.put(Farm.model_validate(raw))
+            node.state.put(Farm.model_validate(raw))
         await run(commands)
 
     node.nft.run = labelled  # type: ignore[method-assign]  # what happens meanwhile
@@ -379,8 +443,8 @@ async def test_a_farm_whose_address_has_a_field_that_the_agent_does_not_know_sta
     assert isinstance(unreadable, Problem)
     assert (unreadable.reason, unreadable.generation) == ("Invalid", 2)
     assert unreadable.message.startswith("spec.addresses[0].admits: this agent")
-    node.inputs.put_unreadable(WEB, unreadable, 21)
-    node.inputs.seen(21)
+    node.state.put_unreadable(WEB, unreadable, 21)
+    node.state.seen(21)
     await node.settle(21)
     assert node.engine.farms["web--http"].version.generation == 1
     assert node.reason() == "Invalid"

@@ -65,12 +65,12 @@ async def test_it_is_the_same_after_a_restart(small: Node) -> None:
 
 
 async def test_a_policy_beyond_the_limit_lets_nobody_in_and_says_so(node: Node) -> None:
-    node.inputs.put_policy(raw_policy(version=11))
+    node.state.put_policy(raw_policy(version=11))
     await node.program([farm(policies=["list"])], 20)
-    node.inputs.refuse_policy(PolicyKey("default", "list"))
+    node.state.refuse_policy(PolicyKey("default", "list"))
     await until(lambda: bool(node.loop.progress.problems))
     assert node.reason() == "PolicyInvalid"
     (problem,) = node.loop.progress.problems.values()
     assert "does not fit the limits of its namespace" in problem.message
-    node.inputs.put_policy(raw_policy(version=30))
+    node.state.put_policy(raw_policy(version=30))
     await until(lambda: not node.loop.progress.problems)

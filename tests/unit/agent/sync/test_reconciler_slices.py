@@ -86,7 +86,7 @@ async def test_the_latency_of_an_endpoint_is_measured_on_the_node(node: Node) ->
 
 
 async def test_a_policy_applies_to_endpoints_by_reference_too(node: Node) -> None:
-    node.inputs.replace_policies([raw_policy()], 20)
+    node.state.replace_policies([raw_policy()], 20)
     node.list([farm(policies=["list"], **FROM_WEB)], 20)
     node.put_slice(slice_of("10.244.1.2"), 21)
     await node.settle_slices(21)

@@ -7,7 +7,7 @@ import pytest
 from kube_nftlb.agent.table import base, farm_options, kernel_features
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import listeners_of
-from kube_nftlb.netfilter.transaction import Chain, Contents, Element
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 from tests.builders import farm, raw_backend
 
 

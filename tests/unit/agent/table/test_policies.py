@@ -10,7 +10,7 @@ from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, policy
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm, raw_farm
 
 KEY = FarmKey("default", "web--http")

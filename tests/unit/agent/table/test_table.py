@@ -8,7 +8,7 @@ import pytest
 from kube_nftlb.agent.table import table
 from kube_nftlb.agent.table.base import SET_NAMES, base
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.netfilter.transaction import Chain, Contents
+from kube_nftlb.netfilter.table_text import Chain, Contents
 
 LISTENERS = frozenset(f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6"))
 """The sets that are looked into with each new connection while one of them is used: while nftlb serves a farm."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.nftlb import objects
 from tests import views
 from tests.builders import farm, raw_backend

@@ -5,7 +5,7 @@ import pytest
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter, PendingChanges
+from kube_nftlb.operator.cache.ingest import Ingest, PendingChanges
 from tests.builders import endpoint, raw_service, raw_service_farm, raw_slice
 
 WEB, OTHER = ServiceKey("default", "web"), ServiceKey("default", "other")
@@ -70,19 +70,19 @@ def test_a_change_whose_write_failed_is_not_forgotten() -> None:
     ],
 )
 def test_only_changes_of_services_are_counted(resource: Resource, raw: JsonObject, pending: int) -> None:
-    writer = CacheWriter(Cache())
-    writer.put(SERVICES, raw_service())
-    writer.changes.forget()
-    writer.put(resource, raw)
-    assert writer.changes.pending() == pending
+    ingest = Ingest(Cache())
+    ingest.put(SERVICES, raw_service())
+    ingest.changes.forget()
+    ingest.put(resource, raw)
+    assert ingest.changes.pending() == pending
 
 
 def test_the_deletion_of_a_service_is_counted_and_that_of_a_slice_is_not() -> None:
-    writer = CacheWriter(Cache())
-    writer.put(SERVICES, raw_service())
-    writer.put(ENDPOINT_SLICES, raw_slice())
-    writer.changes.forget()
-    writer.remove(ENDPOINT_SLICES, raw_slice(version=2))
-    assert writer.changes.pending() == 0
-    writer.remove(SERVICES, raw_service(version=3))
-    assert writer.changes.pending() == 1
+    ingest = Ingest(Cache())
+    ingest.put(SERVICES, raw_service())
+    ingest.put(ENDPOINT_SLICES, raw_slice())
+    ingest.changes.forget()
+    ingest.remove(ENDPOINT_SLICES, raw_slice(version=2))
+    assert ingest.changes.pending() == 0
+    ingest.remove(SERVICES, raw_service(version=3))
+    assert ingest.changes.pending() == 1

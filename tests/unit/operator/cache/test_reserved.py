@@ -12,7 +12,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, SERVICE_CIDRS, SERVICES, Resource
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.reserved import Reserved
 from tests.builders import endpoint, raw_farm, raw_service, raw_slice
 
@@ -38,9 +38,9 @@ def raw_service_cidr(cidr: str, version: int = 1) -> dict[str, Any]:
 
 
 @pytest.fixture
-def writer() -> CacheWriter:
+def ingest() -> Ingest:
     reserved = Reserved([ipaddress.ip_network("10.200.0.0/16")], ["192.0.2.1", "api.example.com"])
-    writer = CacheWriter(Cache(reserved))
+    ingest = Ingest(Cache(reserved))
     api = raw_slice(endpoint("172.31.0.1"), name="kubernetes-x", service="kubernetes")
     other = raw_service("dns", clusterIP="10.97.0.10", clusterIPs=["10.97.0.10"])
     seen: list[tuple[Resource, dict[str, Any]]] = [
@@ -51,8 +51,8 @@ def writer() -> CacheWriter:
         (SERVICES, other),
     ]
     for resource, raw in seen:
-        writer.put(resource, raw)
-    return writer
+        ingest.put(resource, raw)
+    return ingest
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def writer() -> CacheWriter:
         ("2001:db8::7", None),
     ],
 )
-def test_what_an_address_is(writer: CacheWriter, ip: str, why: str | None) -> None:
-    assert writer.cache.reserved.why(ip, WEB) == why
+def test_what_an_address_is(ingest: Ingest, ip: str, why: str | None) -> None:
+    assert ingest.cache.reserved.why(ip, WEB) == why
 
 
-def test_the_services_that_ask_for_external_ips_are_looked_at_when_the_cluster_changes(writer: CacheWriter) -> None:
-    writer.put(SERVICES, raw_service(externalIPs=["203.0.113.7", "10.97.0.77"]))
-    writer.put(SERVICES, raw_service("plain", clusterIP="10.96.0.11", clusterIPs=["10.96.0.11"]))
-    assert writer.put(NODES, raw_node(version=2)).services == frozenset(), "a heartbeat changes nothing"
+def test_the_services_that_ask_for_external_ips_are_looked_at_when_the_cluster_changes(ingest: Ingest) -> None:
+    ingest.put(SERVICES, raw_service(externalIPs=["203.0.113.7", "10.97.0.77"]))
+    ingest.put(SERVICES, raw_service("plain", clusterIP="10.96.0.11", clusterIPs=["10.96.0.11"]))
+    assert ingest.put(NODES, raw_node(version=2)).services == frozenset(), "a heartbeat changes nothing"
     gone = {"metadata": {"name": "n1", "resourceVersion": "9"}}
     api = raw_slice(endpoint("172.31.0.2"), name="kubernetes-x", service="kubernetes", version=8)
     changes: list[tuple[Resource, dict[str, Any]]] = [
@@ -91,33 +91,33 @@ def test_the_services_that_ask_for_external_ips_are_looked_at_when_the_cluster_c
         (ENDPOINT_SLICES, api),
     ]
     for resource, raw in changes:
-        assert writer.put(resource, raw).services == {WEB}, raw
-    assert writer.remove(NODES, gone).services == {WEB}
-    assert writer.remove(SERVICE_CIDRS, gone | {"metadata": {"name": "kubernetes", "resourceVersion": "9"}}).services
-    assert writer.cache.reserved.why(NODE_IP, WEB) is None
-    assert writer.cache.reserved.why("10.98.0.1", WEB) is None
+        assert ingest.put(resource, raw).services == {WEB}, raw
+    assert ingest.remove(NODES, gone).services == {WEB}
+    assert ingest.remove(SERVICE_CIDRS, gone | {"metadata": {"name": "kubernetes", "resourceVersion": "9"}}).services
+    assert ingest.cache.reserved.why(NODE_IP, WEB) is None
+    assert ingest.cache.reserved.why("10.98.0.1", WEB) is None
 
 
-def test_a_cluster_ip_of_another_service_is_taken_from_who_chose_it(writer: CacheWriter) -> None:
-    writer.put(SERVICES, raw_service(externalIPs=["10.97.0.77"]))
+def test_a_cluster_ip_of_another_service_is_taken_from_who_chose_it(ingest: Ingest) -> None:
+    ingest.put(SERVICES, raw_service(externalIPs=["10.97.0.77"]))
     given = raw_service("late", version=2, clusterIP="10.97.0.77", clusterIPs=["10.97.0.77"])
-    assert writer.put(SERVICES, given).services == {WEB, ServiceKey("default", "late")}
-    assert writer.cache.reserved.why("10.97.0.77", WEB) is not None
-    assert writer.cache.reserved.why("10.97.0.77", ServiceKey("default", "late")) is None
-    assert WEB in writer.remove(SERVICES, raw_service("late", version=3)).services
-    assert writer.cache.reserved.why("10.97.0.77", WEB) is None
+    assert ingest.put(SERVICES, given).services == {WEB, ServiceKey("default", "late")}
+    assert ingest.cache.reserved.why("10.97.0.77", WEB) is not None
+    assert ingest.cache.reserved.why("10.97.0.77", ServiceKey("default", "late")) is None
+    assert WEB in ingest.remove(SERVICES, raw_service("late", version=3)).services
+    assert ingest.cache.reserved.why("10.97.0.77", WEB) is None
 
 
-def test_a_new_node_decides_who_has_a_port_of_its_address(writer: CacheWriter) -> None:
+def test_a_new_node_decides_who_has_a_port_of_its_address(ingest: Ingest) -> None:
     port = raw_farm("port", addresses=[{"type": "NodePort", "ports": "30080"}], owner="web")
-    writer.put(FARMS, port)
-    writer.put(FARMS, raw_farm("squatter", addresses=[{"ip": NEW_NODE_IP, "ports": "30080"}]))
+    ingest.put(FARMS, port)
+    ingest.put(FARMS, raw_farm("squatter", addresses=[{"ip": NEW_NODE_IP, "ports": "30080"}]))
     squatter = FarmKey("default", "squatter")
-    assert writer.cache.conflicts.get(squatter) is None
-    assert writer.put(NODES, raw_node("n3", NEW_NODE_IP, version=3)).farms == {squatter}
-    assert writer.cache.conflicts.get(squatter) is not None
-    assert writer.remove(NODES, {"metadata": {"name": "n3", "resourceVersion": "4"}}).farms == {squatter}
-    assert writer.cache.conflicts.get(squatter) is None
+    assert ingest.cache.conflicts.get(squatter) is None
+    assert ingest.put(NODES, raw_node("n3", NEW_NODE_IP, version=3)).farms == {squatter}
+    assert ingest.cache.conflicts.get(squatter) is not None
+    assert ingest.remove(NODES, {"metadata": {"name": "n3", "resourceVersion": "4"}}).farms == {squatter}
+    assert ingest.cache.conflicts.get(squatter) is None
 
 
 RANGES = st.lists(

@@ -10,7 +10,7 @@ from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import FARMS, SERVICE_CIDRS
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
 from tests.builders import raw_service_farm
@@ -24,7 +24,7 @@ def cache() -> Cache:
 
 @contextlib.asynccontextmanager
 async def watching(kube: FakeKube, cache: Cache) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Informers(kube, CacheWriter(cache), lambda _: None).run(FARMS))
+    task = asyncio.create_task(Informers(kube, Ingest(cache), lambda _: None).run(FARMS))
     await kube.delivered()
     try:
         yield task
@@ -42,7 +42,7 @@ async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> 
 
 async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache) -> None:
     for name, version in (("old", 5), ("young", 11)):
-        CacheWriter(cache).put(FARMS, raw_service_farm(name=name, version=version))
+        Ingest(cache).put(FARMS, raw_service_farm(name=name, version=version))
     async with watching(FakeKube(version=10), cache):
         pass
     assert {key.name for key, _ in cache.farms.items()} == {"young"}
@@ -62,7 +62,7 @@ async def test_an_object_that_cannot_be_read_is_passed_over(cache: Cache) -> Non
 
 async def test_all_kinds_are_waited_for(cache: Cache) -> None:
     kube = FakeKube(version=1)
-    watch = Informers(kube, CacheWriter(cache), lambda _: None)
+    watch = Informers(kube, Ingest(cache), lambda _: None)
     runs = [asyncio.create_task(watch.run(resource)) for resource in WATCHED[:-1]]
     listed = asyncio.create_task(watch.until_listed())
     await kube.delivered()
@@ -76,7 +76,7 @@ async def test_all_kinds_are_waited_for(cache: Cache) -> None:
 async def test_a_cluster_without_service_cidrs_is_not_waited_for(cache: Cache) -> None:
     kube = FakeKube(version=1)
     kube.list_errors.append(errors.NotFoundError(404, "NotFound", "no such resource"))
-    watch = Informers(kube, CacheWriter(cache), lambda _: None)
+    watch = Informers(kube, Ingest(cache), lambda _: None)
     run = asyncio.create_task(watch.run(SERVICE_CIDRS))
     await kube.delivered()
     others = [asyncio.create_task(watch.run(resource)) for resource in WATCHED if resource is not SERVICE_CIDRS]

@@ -17,7 +17,7 @@ from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS, SERVICES
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
@@ -127,10 +127,10 @@ def test_a_pod_without_our_annotations_is_not_kept() -> None:
 @pytest.fixture
 def cache() -> Cache:
     cache = Cache()
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     for name in ("web", "other"):
-        writer.put(SERVICES, raw_service(name))
-    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
+        ingest.put(SERVICES, raw_service(name))
+    ingest.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
     return cache
 
 
@@ -149,19 +149,19 @@ def test_a_pod_that_changes_affects_the_services_that_have_it(cache: Cache) -> N
 
 def test_a_pod_that_changes_does_not_change_a_status_by_itself(cache: Cache) -> None:
     changes = ServiceChanges(cache)
-    CacheWriter(cache).put(FARMS, raw_service_farm())
+    Ingest(cache).put(FARMS, raw_service_farm())
     assert changes.put_pod(A, pod({"weight": "3"})) == Affected(services=frozenset({WEB}))
 
 
 def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
-    writer = CacheWriter(cache)
+    ingest = Ingest(cache)
     changes = ServiceChanges(cache)
-    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
+    ingest.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
     other = ServiceKey("default", "other")
     assert changes.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
-    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=3))
+    ingest.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=3))
     assert changes.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
-    writer.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
+    ingest.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
     assert changes.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
     assert cache.slices.pods_of(WEB) == {"b"}
 
@@ -182,7 +182,7 @@ async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[
     """The Services that changes affected, and the reported problems of Pods."""
     changes: list[set[ServiceKey]] = []
     events = RecordingEvents()
-    watch = PodInformer(kube, CacheWriter(cache), events, lambda affected: changes.append(set(affected.services)))
+    watch = PodInformer(kube, Ingest(cache), events, lambda affected: changes.append(set(affected.services)))
     watch.start_reporting()
     task = asyncio.create_task(watch.run())
     await kube.delivered()

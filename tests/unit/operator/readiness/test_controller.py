@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb import names
+from kube_nftlb import errors, names
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import EVENTS, FARMS, NODES, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.gated_pods import slim
 from kube_nftlb.operator.readiness.controller import ReadinessGateController
@@ -34,31 +34,31 @@ class Operator:
 
     def __init__(self, time: VirtualTime) -> None:
         self.kube = FakeKube()
-        self.writer = CacheWriter(Cache())
+        self.ingest = Ingest(Cache())
         self.events = Events(self.kube, Source("operator"))
         self.reconciled: list[ServiceKey] = []
         self.keeper = ReadinessGateController(
             self.kube,
-            self.writer,
+            self.ingest,
             self.events,
             time.now,
             self.reconciled.append,
             TELL_AFTER_S,
             lambda: NOW,
         )
-        self.writer.put(NODES, raw_node("n1"))
+        self.ingest.put(NODES, raw_node("n1"))
 
     def pod(self, **fields: Any) -> None:
         raw = self.kube.put(PODS, raw_gated_pod(**fields))
         kept = slim(raw)
         assert kept is not None
-        self.writer.put_gated_pod(kept)
+        self.ingest.put_gated_pod(kept)
         self.keeper.wake()
 
     def select(self) -> None:
         """Have a Service with a farm select Pods of the app ``web``, which no node has."""
-        self.writer.put(SERVICES, raw_service(selector=SELECTOR))
-        self.writer.put(FARMS, raw_service_farm(**build(service(selector=SELECTOR)).farms[0].spec))
+        self.ingest.put(SERVICES, raw_service(selector=SELECTOR))
+        self.ingest.put(FARMS, raw_service_farm(**build(service(selector=SELECTOR)).farms[0].spec))
         self.keeper.wake()
 
     def conditions(self) -> list[Json]:
@@ -106,6 +106,26 @@ async def test_the_condition_is_set_once_and_only_that(operator: Operator) -> No
     }
 
 
+async def test_a_condition_that_meets_a_conflict_is_written_later_though_nothing_else_happens(
+    operator: Operator,
+) -> None:
+    operator.kube.apply_errors.append(errors.ConflictError(409, "Conflict", "the object has been modified"))
+    operator.pod()
+    await asyncio.sleep(4)
+    assert [condition["status"] for condition in operator.conditions()] == ["True"]
+
+
+async def test_a_pod_gets_no_condition_that_was_decided_for_another_one_of_its_name(operator: Operator) -> None:
+    operator.kube.apply_errors.append(errors.KubeError(422, "Invalid", "no"))
+    operator.pod()
+    await asyncio.sleep(3)
+    operator.select()
+    await asyncio.sleep(1)
+    operator.pod(uid="another", version=9)
+    await asyncio.sleep(100)
+    assert operator.conditions() == [], "no node has the new one"
+
+
 async def test_a_pod_waits_for_the_service_that_is_seen_after_it(operator: Operator) -> None:
     operator.pod()
     await asyncio.sleep(0.5)
@@ -126,9 +146,9 @@ async def test_a_farm_is_written_that_lists_the_pod(operator: Operator) -> None:
 async def test_a_farm_is_written_that_lists_a_pod_no_longer_there(operator: Operator) -> None:
     operator.pod()
     await asyncio.sleep(1)
-    operator.writer.put(SERVICES, raw_service(selector=SELECTOR))
+    operator.ingest.put(SERVICES, raw_service(selector=SELECTOR))
     spec = build(service(selector=SELECTOR), gated_ips={"ipv4": ["10.244.0.9"]}).farms[0].spec
-    operator.writer.put(FARMS, raw_service_farm(**spec))
+    operator.ingest.put(FARMS, raw_service_farm(**spec))
     operator.keeper.wake()
     await asyncio.sleep(1)
     assert set(operator.reconciled) == {ServiceKey("default", "web")}
@@ -188,7 +208,7 @@ async def test_a_write_is_repeated_until_the_api_server_is_back(operator: Operat
 async def test_the_informer_keeps_gated_pods_alone() -> None:
     kube, cache = FakeKube(), Cache()
     woken = asyncio.Event()
-    informer = GatedPodInformer(kube, CacheWriter(cache), woken.set)
+    informer = GatedPodInformer(kube, Ingest(cache), woken.set)
     kube.put(PODS, raw_gated_pod("a", version=1))
     kube.put(PODS, {**raw_gated_pod("b", version=2), "spec": {}})
     task = asyncio.create_task(informer.run())

@@ -11,7 +11,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gates import SERVICES_MAX, TURN
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.gated_pods import slim
 from kube_nftlb.operator.model.pods import PodKey
@@ -41,30 +41,30 @@ class Operator:
 
     def __init__(self, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008 - immutable
         self.cache = Cache(limits=limits)
-        self.writer = CacheWriter(self.cache)
-        self.writer.put(SERVICES, raw_service(selector=LABELS))
+        self.ingest = Ingest(self.cache)
+        self.ingest.put(SERVICES, raw_service(selector=LABELS))
         self.farm(version=20, generation=1, ips=[])
         self.slices(ready=False, version=30)
         for name in ("n1", "n2"):
-            self.writer.put(NODES, raw_node(name))
+            self.ingest.put(NODES, raw_node(name))
             self.node(name, farms=100, slices=100)
         self.pod()
 
     def pod(self, **fields: Any) -> None:
         kept = slim(raw_gated_pod(**fields))
         assert kept is not None
-        self.writer.put_gated_pod(kept)
+        self.ingest.put_gated_pod(kept)
 
     def farm(self, *, version: int, generation: int, ips: list[str]) -> None:
         spec = build(service(selector=LABELS), gated_ips={"ipv4": ips}).farms[0].spec
-        self.writer.put(FARMS, raw_service_farm(version=version, generation=generation, **spec))
+        self.ingest.put(FARMS, raw_service_farm(version=version, generation=generation, **spec))
 
     def slices(self, *, ready: bool, version: int, ip: str = IP) -> None:
-        self.writer.put(ENDPOINT_SLICES, raw_slice(endpoint(ip, "a", ready=ready), version=version))
+        self.ingest.put(ENDPOINT_SLICES, raw_slice(endpoint(ip, "a", ready=ready), version=version))
 
     def node(self, name: str, *, farms: int, slices: int, version: int = 1, **more: Any) -> None:
         raw = raw_nftlb_node(name, watermark=str(farms), slice_watermark=str(slices), version=version, **more)
-        self.writer.put(NFTLB_NODES, raw)
+        self.ingest.put(NFTLB_NODES, raw)
 
     def decide(self, before: Verdict | None = None) -> Verdict:
         pod = self.cache.gates.pods.get(POD)
@@ -118,9 +118,9 @@ def test_a_node_does_not_count_if(operator: Operator, how: str) -> None:
     operator.node("n2", farms=1, slices=1, version=2)
     assert not operator.decide().programmed
     if how == "its Node is not ready":
-        operator.writer.put(NODES, raw_node("n2", ready="False", version=2))
+        operator.ingest.put(NODES, raw_node("n2", ready="False", version=2))
     elif how == "its Node is gone":
-        operator.writer.remove(NODES, raw_node("n2", version=2))
+        operator.ingest.remove(NODES, raw_node("n2", version=2))
     else:
         operator.node("n2", farms=1, slices=1, version=3, ready="False")
     assert operator.decide().message == "all nodes that count (1) have it"
@@ -129,7 +129,7 @@ def test_a_node_does_not_count_if(operator: Operator, how: str) -> None:
 def test_no_node_that_counts_is_not_enough(operator: Operator) -> None:
     operator.farm(version=90, generation=2, ips=[IP])
     for name in ("n1", "n2"):
-        operator.writer.remove(NODES, raw_node(name, version=2))
+        operator.ingest.remove(NODES, raw_node(name, version=2))
     verdict = operator.decide()
     assert not verdict.programmed
     assert "no node runs an agent" in verdict.message
@@ -144,6 +144,19 @@ def test_a_farm_that_failed_on_a_node_holds_it_back_and_says_why(operator: Opera
     )
 
 
+@pytest.mark.parametrize(("failed_at", "programmed"), [(1, True), (2, False), (3, False)])
+def test_a_change_that_failed_holds_it_back_though_the_farm_has_changed_since(
+    operator: Operator, failed_at: int, *, programmed: bool
+) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.node("n2", farms=89, slices=100, version=2)
+    waiting = operator.decide()
+    operator.farm(version=110, generation=4, ips=[IP, OTHER_IP])
+    failed = {"namespace": "default", "name": "web--http", "generation": failed_at, "reason": "Refused"}
+    operator.node("n2", farms=109, slices=100, version=3, failed=[failed])
+    assert operator.decide(waiting).programmed == programmed
+
+
 def test_a_slice_without_its_address_holds_it_back(operator: Operator) -> None:
     operator.farm(version=90, generation=2, ips=[IP])
     operator.slices(ready=True, version=31, ip=OTHER_IP)
@@ -153,7 +166,7 @@ def test_a_slice_without_its_address_holds_it_back(operator: Operator) -> None:
 def test_a_service_whose_farms_do_not_exist_yet_holds_it_back(operator: Operator) -> None:
     operator.farm(version=90, generation=2, ips=[IP])
     ports = [{"name": "http", "port": 80}, {"name": "https", "port": 443}]
-    operator.writer.put(SERVICES, raw_service(selector=LABELS, ports=ports, version=50))
+    operator.ingest.put(SERVICES, raw_service(selector=LABELS, ports=ports, version=50))
     assert operator.decide().message == ("the farm web--https does not exist yet; see kubectl describe service web")
 
 
@@ -167,9 +180,9 @@ def test_a_service_whose_farms_do_not_exist_yet_holds_it_back(operator: Operator
 )
 def test_it_waits_for_no_service_that(fields: Json) -> None:
     operator = Operator()
-    operator.writer.put(SERVICES, raw_service(version=50, **fields))
+    operator.ingest.put(SERVICES, raw_service(version=50, **fields))
     gone = raw_service_farm(version=60, **build(service()).farms[0].spec)
-    operator.writer.remove(FARMS, gone)
+    operator.ingest.remove(FARMS, gone)
     verdict = operator.decide()
     assert (verdict.programmed, verdict.reason) == (True, "NotServed")
 
@@ -208,7 +221,7 @@ def test_farms_do_not_list_one_that_is(operator: Operator, what: str) -> None:
     if what == "not ready any more":
         operator.pod(gate=True, containers="False", version=7)
     elif what == "gone":
-        operator.writer.remove_gated_pod(POD, 7)
+        operator.ingest.remove_gated_pod(POD, 7)
     else:
         operator.pod(ip=OTHER_IP, uid="another", containers="False", version=7)
     assert gated_ips(operator.cache, WEB)["ipv4"] == []
@@ -222,7 +235,7 @@ def test_the_pods_of_a_namespace_take_turns(operator: Operator) -> None:
     assert len(gated_ips(operator.cache, WEB)["ipv4"]) == TURN
     assert gates.defer(POD)
     assert POD not in gates.turn("default")
-    operator.writer.remove_gated_pod(PodKey("default", "p000"), 1000)
+    operator.ingest.remove_gated_pod(PodKey("default", "p000"), 1000)
     assert PodKey("default", f"p{TURN:03}") in gates.turn("default")
 
 
@@ -235,7 +248,7 @@ def test_another_namespace_has_turns_of_its_own(operator: Operator) -> None:
 
 def test_a_pod_waits_for_so_many_services_at_most(operator: Operator) -> None:
     for number in range(2 * SERVICES_MAX):
-        operator.writer.put(SERVICES, raw_service(f"s{number:03}", selector=LABELS, version=50 + number))
+        operator.ingest.put(SERVICES, raw_service(f"s{number:03}", selector=LABELS, version=50 + number))
     assert operator.decide().message.endswith(f"(and {SERVICES_MAX - 1} more)")
 
 
@@ -246,7 +259,7 @@ def test_services_without_farms_are_not_among_them(operator: Operator, why: str)
         operator = Operator(NamespaceLimits(farms=1))
     for number in range(SERVICES_MAX):
         later: Json = {"created": "2027-01-01T00:00:00Z", "version": 50 + number}
-        operator.writer.put(SERVICES, raw_service(f"a{number:03}", selector=LABELS, **later, **headless))
+        operator.ingest.put(SERVICES, raw_service(f"a{number:03}", selector=LABELS, **later, **headless))
     verdict = operator.decide()
     assert (verdict.programmed, verdict.unlisted) == (False, (WEB,))
 

@@ -11,7 +11,7 @@ from kube_nftlb.kube.events import Lasting
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, farm_endpoints
 from tests.builders import endpoint, raw_backend, raw_farm, raw_service_farm, raw_slice
@@ -19,10 +19,10 @@ from tests.builders import endpoint, raw_backend, raw_farm, raw_service_farm, ra
 
 def endpoints_of(raw: dict[str, Any], *slices: dict[str, Any], cache: Cache | None = None) -> FarmEndpoints:
     cache = cache or Cache()
-    writer = CacheWriter(cache)
-    writer.put(FARMS, raw)
+    ingest = Ingest(cache)
+    ingest.put(FARMS, raw)
     for each in slices:
-        writer.put(ENDPOINT_SLICES, each)
+        ingest.put(ENDPOINT_SLICES, each)
     return farm_endpoints(parse_farm(raw, None)[0], cache)
 
 

@@ -11,7 +11,7 @@ from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import POLICIES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.cache.policy_record import PolicyRecord, parse_policy
 from kube_nftlb.operator.status.policy_status import PolicyStatuses, decide
@@ -70,12 +70,12 @@ class RecordingEvents(Events):
 
 
 async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time: VirtualTime) -> None:
-    kube, writer, events = FakeKube(), CacheWriter(Cache(limits=NamespaceLimits(policies=2))), RecordingEvents()
+    kube, ingest, events = FakeKube(), Ingest(Cache(limits=NamespaceLimits(policies=2))), RecordingEvents()
     kube.delay_s = 0.01
-    statuses = PolicyStatuses(kube, writer, events, virtual_time.now)
+    statuses = PolicyStatuses(kube, ingest, events, virtual_time.now)
     for raw in (*(raw_policy(f"p{number:03}", namespace="crowd") for number in range(300)), raw_policy("one")):
         kube.put(POLICIES, raw)
-        statuses.mark(writer.put(POLICIES, raw).policies)
+        statuses.mark(ingest.put(POLICIES, raw).policies)
     task = asyncio.create_task(statuses.write())
     await asyncio.sleep(30)
     task.cancel()
@@ -83,7 +83,7 @@ async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time:
     assert written.index("one") < 5
     assert len(written) == 301, "once each"
     assert events.told == {(f"p{number:03}", "TooManyPolicies") for number in range(2, 300)}
-    statuses.mark(writer.remove(POLICIES, raw_policy("p000", namespace="crowd", version=1000)).policies)
+    statuses.mark(ingest.remove(POLICIES, raw_policy("p000", namespace="crowd", version=1000)).policies)
     task = asyncio.create_task(statuses.write())
     await asyncio.sleep(5)
     task.cancel()

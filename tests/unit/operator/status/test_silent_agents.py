@@ -6,7 +6,7 @@ from typing import Any
 from kube_nftlb.kube.resources import NFTLB_NODES
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from tests.builders import raw_nftlb_node
 from tests.fakes.clock import FakeClock
@@ -19,10 +19,10 @@ class Watching:
 
     def __init__(self) -> None:
         self.clock, self.kube, self.events = FakeClock(), FakeKube(), RecordingEvents()
-        self.writer = CacheWriter(Cache(clock=self.clock.now))
+        self.ingest = Ingest(Cache(clock=self.clock.now))
         self.marked: list[Affected] = []
         now = lambda: datetime(2026, 1, 1, tzinfo=UTC)  # noqa: E731 - one value
-        self.agents = SilentAgents(self.kube, self.writer, self.events, self.marked.append, now)
+        self.agents = SilentAgents(self.kube, self.ingest, self.events, self.marked.append, now)
         for name in ("n1", "n2"):
             self.put(name, reported_at="2026-01-01T00:00:00Z")
 
@@ -35,7 +35,7 @@ class Watching:
 
     def put(self, name: str, **more: Any) -> None:
         raw = raw_nftlb_node(name, watermark="10", version=self.kube.version + 1, **more)
-        self.writer.put(NFTLB_NODES, self.kube.put(NFTLB_NODES, raw))
+        self.ingest.put(NFTLB_NODES, self.kube.put(NFTLB_NODES, raw))
 
     def ready(self, name: str) -> tuple[str, str]:
         (condition,) = (self.kube.find(NFTLB_NODES, name) or {})["status"]["conditions"]

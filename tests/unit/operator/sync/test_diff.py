@@ -7,7 +7,7 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import Built, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
 from kube_nftlb.operator.farms.ports import PortKey
@@ -141,9 +141,9 @@ def test_names_that_collide(port: PortKey, owned: list[str], taken: tuple[str, .
 
 def test_the_store_knows_who_contends_for_a_name() -> None:
     cache = Cache()
-    writer = CacheWriter(cache)
-    writer.put(SERVICES, raw_service("a--b", ports=[{"name": "c", "port": 1}], created="2026-01-02T00:00:00Z"))
-    writer.put(SERVICES, raw_service("a", ports=[{"name": "b--c", "port": 1}]))
+    ingest = Ingest(cache)
+    ingest.put(SERVICES, raw_service("a--b", ports=[{"name": "c", "port": 1}], created="2026-01-02T00:00:00Z"))
+    ingest.put(SERVICES, raw_service("a", ports=[{"name": "b--c", "port": 1}]))
     assert min(cache.contenders(B)).port == A
-    writer.remove(SERVICES, raw_service("a", version=2))
+    ingest.remove(SERVICES, raw_service("a", version=2))
     assert [contender.port for contender in cache.contenders(B)] == [B]

@@ -17,7 +17,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.sync.diff import Apply, Delete
@@ -46,11 +46,13 @@ TIMING = StatusTiming(patience_s=0.3, late_s=4, quiet_s=1)
 class _FarmWriter(FarmWriter):
     """Writes into the cache, as the API server's answer would."""
 
-    def __init__(self, writer: CacheWriter) -> None:
-        self.writer, self.written, self.writes = writer, list[Json](), list[str]()
+    def __init__(self, ingest: Ingest) -> None:
+        self.ingest, self.written, self.writes = ingest, list[Json](), list[str]()
         self.bodies = list[Json]()
         self.fields = list[set[str]]()
         self.outcome = Outcome.DONE
+        self.status_outcomes = list[Outcome]()
+        """The outcomes of the next writes of statuses, which write nothing."""
         self.refuses = ""
         self.raw: Callable[..., Json] = raw_farm
 
@@ -68,10 +70,12 @@ class _FarmWriter(FarmWriter):
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
     ) -> tuple[Outcome, Affected]:
+        if self.status_outcomes:
+            return self.status_outcomes.pop(0), Affected()
         self.fields.append(set(fields))
         self.written.append(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         raw = self.raw(version=100 + len(self.written), generation=farm.generation, status=self.written[-1])
-        return Outcome.DONE, self.writer.put(FARMS, raw)
+        return Outcome.DONE, self.ingest.put(FARMS, raw)
 
 
 class RecordingEvents(Events):
@@ -92,19 +96,19 @@ class RecordingEvents(Events):
 class Operator:
     def __init__(self, clock: Callable[[], float]) -> None:
         cache = Cache(clock=clock)
-        self.writer = CacheWriter(cache)
-        self.farm_writer = _FarmWriter(self.writer)
+        self.ingest = Ingest(cache)
+        self.farm_writer = _FarmWriter(self.ingest)
         self.events = RecordingEvents()
-        self.loop = Reconciler(self.writer, self.farm_writer, self.events, clock, timing=TIMING)
+        self.loop = Reconciler(self.ingest, self.farm_writer, self.events, clock, timing=TIMING)
 
     def take(self, resource: Any, raw: Json) -> None:
-        self.loop.mark(self.writer.put(resource, raw))
+        self.loop.mark(self.ingest.put(resource, raw))
 
     async def settle(self, seconds: int) -> None:
         """Let time pass, as the operator does."""
         for _ in range(seconds):
             await asyncio.sleep(1)
-            self.loop.mark(self.writer.settle_nodes())
+            self.loop.mark(self.ingest.settle_nodes())
         await asyncio.sleep(0.1)
 
     def programmed(self) -> list[str]:
@@ -153,6 +157,17 @@ async def test_a_failure_is_told_at_once(operator: Operator) -> None:
     assert operator.programmed() == ["0/2"]
 
 
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.CONFLICT, Outcome.OBSOLETE])
+async def test_a_status_that_is_not_written_is_tried_again_while_its_farm_is_there(
+    operator: Operator, outcome: Outcome
+) -> None:
+    operator.farm_writer.status_outcomes.append(outcome)
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="10", version=2))
+    await asyncio.sleep(62)
+    assert operator.programmed() == ["2/2"]
+
+
 async def test_a_node_that_flaps_has_no_status_written_and_one_that_stays_away_one(operator: Operator) -> None:
     for name in ("n1", "n2"):
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="10", version=2))
@@ -183,9 +198,9 @@ async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
 @pytest.fixture
 async def referring(operator: Operator) -> AsyncIterator[Operator]:
     """An operator with a farm of a Service, which both nodes have, and whose status is written."""
-    operator.writer.remove(FARMS, raw_farm(version=11))
+    operator.ingest.remove(FARMS, raw_farm(version=11))
     operator.farm_writer.raw = partial(raw_service_farm, **build(service()).farms[0].spec)
-    operator.writer.put(SERVICES, raw_service())
+    operator.ingest.put(SERVICES, raw_service())
     worker = asyncio.create_task(operator.loop.services.work())
     for name in ("n1", "n2"):
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="50", slice_watermark="50", version=20))
@@ -297,12 +312,12 @@ async def test_a_number_never_stands_beside_the_condition_of_another(referring: 
     await asyncio.sleep(0.2)
     assert referring.backends() == ["1/1", "2/6"]
     assert referring.farm_writer.written[-1]["reason"].startswith("EndpointsPending: 1 of 2 nodes have it")
-    assert len(referring.writer.cache.progress.endpoints) == 1
+    assert len(referring.ingest.cache.progress.endpoints) == 1
     referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
     await asyncio.sleep(0.1)
     assert [status["reason"] for status in referring.farm_writer.written[2:]] == [""]
     assert referring.farm_writer.fields[-1] == {"conditions", "reason"}
-    assert len(referring.writer.cache.progress.endpoints) == 0
+    assert len(referring.ingest.cache.progress.endpoints) == 0
 
 
 async def test_endpoints_that_are_soon_as_before_are_not_written(referring: Operator) -> None:
@@ -362,10 +377,10 @@ async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
             self.writes.append(f"apply {apply.key.name}")
             metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
             metadata |= {"uid": apply.key.name, "generation": 1}
-            return Outcome.DONE, self.writer.put(FARMS, {**apply.body, "metadata": metadata})
+            return Outcome.DONE, self.ingest.put(FARMS, {**apply.body, "metadata": metadata})
 
     # Not in virtual time: there are threads.
-    cache = CacheWriter(Cache())
+    cache = Ingest(Cache())
     writer = Stored(cache)
     loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
     ports = [{"name": f"p{port}", "port": port} for port in range(1, 601)]
@@ -387,7 +402,7 @@ async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
 
 async def test_what_the_api_server_refuses_counts_and_comes_last() -> None:
     # Not in virtual time: there are threads.
-    cache = CacheWriter(Cache())
+    cache = Ingest(Cache())
     writer = _FarmWriter(cache)
     writer.refuses = "large"
     loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
@@ -416,7 +431,7 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.farm_writer.outcome = outcome
-    operator.writer.put(FARMS, raw_service_farm(version=11))
+    operator.ingest.put(FARMS, raw_service_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
     worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(0.05)
@@ -436,11 +451,11 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     operator: Operator, refused: str, expected: list[str]
 ) -> None:
     operator.farm_writer.refuses = refused
-    operator.writer.remove(FARMS, raw_farm(version=11))
+    operator.ingest.remove(FARMS, raw_farm(version=11))
     outer = raw_service_farm("web--http--external", version=11)
     outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
     for there in (outer, raw_service_farm("web--old", port="old", version=12)):
-        operator.writer.put(FARMS, there)
+        operator.ingest.put(FARMS, there)
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
     worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(0.05)
@@ -459,7 +474,7 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.farm_writer.outcome = outcome
-    operator.writer.put(FARMS, raw_service_farm(version=11))
+    operator.ingest.put(FARMS, raw_service_farm(version=11))
     ports = [{"name": "http", "port": 80, "nodePort": 30080}]
     operator.take(SERVICES, raw_service(ports=ports, type="NodePort", externalTrafficPolicy="Local"))
     worker = asyncio.create_task(operator.loop.services.work())
@@ -485,7 +500,7 @@ async def test_farms_come_back_with_their_custom_resource_definition(operator: O
 
 async def test_a_farm_says_which_external_ips_its_service_does_not_get(operator: Operator) -> None:
     operator.farm_writer.raw = raw_service_farm
-    operator.writer.put(FARMS, raw_service_farm(version=11))
+    operator.ingest.put(FARMS, raw_service_farm(version=11))
     operator.take(NFTLB_NODES, raw_nftlb_node(watermark="500"))
     node = {"metadata": {"name": "n1", "resourceVersion": "3"}, "status": {"addresses": [{"address": "203.0.113.9"}]}}
     operator.take(SERVICES, raw_service(externalIPs=["203.0.113.9"]))
@@ -505,7 +520,7 @@ async def test_a_farm_says_which_external_ips_its_service_does_not_get(operator:
     refused = "spec.externalIPs: '203.0.113.9' is not served: it is an address of the node n1"
     assert accepted() == ("ExternalIPRefused", refused)
     assert ("ExternalIPRefused", refused) in operator.events.reported["Service web", ""]
-    operator.loop.mark(operator.writer.remove(NODES, {"metadata": {"name": "n1", "resourceVersion": "9"}}))
+    operator.loop.mark(operator.ingest.remove(NODES, {"metadata": {"name": "n1", "resourceVersion": "9"}}))
     await asyncio.sleep(5)
     assert accepted()[0] == "Valid"
     for task in worker:

@@ -15,7 +15,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Lasting, Source
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
@@ -34,22 +34,22 @@ class Operator:
     def __init__(self, time: VirtualTime) -> None:
         self.kube = FakeKube()
         self.cache = Cache()
-        self.writer = CacheWriter(self.cache)
+        self.ingest = Ingest(self.cache)
         self.conditions = ServiceConditions(self.kube, self.cache, time.now, lambda: NOW)
         self.put(raw_service(version=1))
-        self.writer.put(FARMS, raw_service_farm(version=2))
+        self.ingest.put(FARMS, raw_service_farm(version=2))
 
     def put(self, raw: Json) -> None:
         """Put in a Service, with the status that it has at the API server."""
         known = self.kube.find(SERVICES, "web", "default")
         raw = {**raw, "status": (known or {}).get("status", {})}
-        self.writer.put(SERVICES, self.kube.put(SERVICES, raw))
+        self.ingest.put(SERVICES, self.kube.put(SERVICES, raw))
 
     def heard(self) -> None:
         """Have the watch deliver what was written."""
         raw = self.kube.find(SERVICES, "web", "default")
         assert raw is not None
-        self.writer.put(SERVICES, raw)
+        self.ingest.put(SERVICES, raw)
 
     def look(self, *problems: Lasting, programmed: bool = True) -> None:
         """Have the status of the farm be decided."""
@@ -116,7 +116,7 @@ async def test_it_is_removed_once_another_proxy_serves_the_service(operator: Ope
     raw = operator.kube.find(SERVICES, "web", "default")
     assert raw is not None
     operator.put(raw_service(version=int(raw["metadata"]["resourceVersion"]) + 1, labels=PROXY))
-    operator.writer.remove(FARMS, raw_service_farm(version=50))
+    operator.ingest.remove(FARMS, raw_service_farm(version=50))
     operator.conditions.about_service(WEB, [])
     await asyncio.sleep(10)
     assert operator.written() == [("True", "AllNodes"), ("", "")]
@@ -143,7 +143,7 @@ async def test_it_is_removed_though_the_last_farm_goes_later_than_the_service_is
     operator.conditions.forget_farm(farm)
     await asyncio.sleep(10)
     assert operator.written() == [("True", "AllNodes")], "the farm is there as yet"
-    operator.writer.remove(FARMS, raw_service_farm(version=50))
+    operator.ingest.remove(FARMS, raw_service_farm(version=50))
     operator.conditions.forget_farm(farm)
     await asyncio.sleep(10)
     assert operator.written() == [("True", "AllNodes"), ("", "")]
@@ -153,16 +153,16 @@ async def test_nothing_is_kept_of_services_that_are_gone(operator: Operator, vir
     operator.look()
     await asyncio.sleep(3)
     reconciler = Reconciler(
-        operator.writer,
-        FarmWriter(operator.kube, operator.writer),
+        operator.ingest,
+        FarmWriter(operator.kube, operator.ingest),
         Events(operator.kube, Source("operator")),
         virtual_time.now,
         conditions=operator.conditions,
     )
     workers = [asyncio.create_task(work()) for work in (reconciler.services.work, reconciler.statuses.work)]
-    reconciler.mark(operator.writer.remove(SERVICES, raw_service(version=900)))
+    reconciler.mark(operator.ingest.remove(SERVICES, raw_service(version=900)))
     await asyncio.sleep(1)
-    reconciler.mark(operator.writer.remove(FARMS, raw_service_farm(version=901)))
+    reconciler.mark(operator.ingest.remove(FARMS, raw_service_farm(version=901)))
     await asyncio.sleep(10)
     for worker in workers:
         worker.cancel()

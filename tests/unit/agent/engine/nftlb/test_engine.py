@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.netfilter.conntrack.entries import UDP, Entry
@@ -161,7 +161,7 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, before: int, after: int
 ) -> None:
     """There are 14 marks here instead of 4,094."""
-    for module in (translate, objects):
+    for module in (marks, objects):
         monkeypatch.setattr(module, "MARK_LAST", 0xF)
 
     def backends(number: int, count: int) -> list[dict[str, Any]]:

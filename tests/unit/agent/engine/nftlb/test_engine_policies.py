@@ -50,7 +50,7 @@ def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
 
 
 async def test_a_farm_with_policies_is_never_open(node: Node, openings: set[str]) -> None:
-    node.inputs.put_policy(raw_policy(version=11))
+    node.state.put_policy(raw_policy(version=11))
     await node.program([guarded()], 20)
     assert rules_met(node) == DENIES
     await node.change(guarded(generation=2, version=21, ip="10.96.0.11"))
@@ -71,21 +71,21 @@ async def test_policies_and_farms_go_at_once_in_any_order(node: Node, openings: 
     version = 30
     node.list([], 20)
     for goes in ("farm first", "policy first", "reference first"):
-        node.inputs.put_policy(raw_policy(version=version, generation=version))
+        node.state.put_policy(raw_policy(version=version, generation=version))
         node.put(guarded(generation=version, version=version))
         await node.settle(version)
         assert rules_met(node) == DENIES
         if goes == "farm first":
             node.remove(WEB, version + 1)
-            node.inputs.remove_policy(raw_policy(version=version + 2))
+            node.state.remove_policy(raw_policy(version=version + 2))
         elif goes == "policy first":
-            node.inputs.remove_policy(raw_policy(version=version + 1))
+            node.state.remove_policy(raw_policy(version=version + 1))
             node.remove(WEB, version + 2)
         else:
-            node.inputs.put_policy(raw_policy("other", version=version, generation=version))
+            node.state.put_policy(raw_policy("other", version=version, generation=version))
             node.put(guarded(generation=version + 1, version=version + 1, policies=["other"]))
-            node.inputs.remove_policy(raw_policy(version=version + 2))
-        node.inputs.seen(version + 2)
+            node.state.remove_policy(raw_policy(version=version + 2))
+        node.state.seen(version + 2)
         await node.settle(version + 2)
         assert node.loop.progress.last_error is None
         version += 10
@@ -93,7 +93,7 @@ async def test_policies_and_farms_go_at_once_in_any_order(node: Node, openings: 
 
 
 async def test_a_new_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: Node, openings: set[str]) -> None:
-    node.inputs.put_policy(raw_policy())
+    node.state.put_policy(raw_policy())
     await node.program([guarded()], 20)
     await node.restart_agent([raw_policy()])
     refers = policy_references.raw_references(raw_farm(policies=["list"]))
@@ -106,7 +106,7 @@ async def test_a_new_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: 
 
 
 async def test_a_farm_deleted_while_nftlb_was_away_is_never_open(node: Node, openings: set[str]) -> None:
-    node.inputs.put_policy(raw_policy(version=11))
+    node.state.put_policy(raw_policy(version=11))
     node.list([guarded(), farm("other", addresses=[{"ip": "10.96.0.20", "ports": "80"}], policies=["list"])], 20)
     await node.settle(20)
     node.nftlb.reachable = False

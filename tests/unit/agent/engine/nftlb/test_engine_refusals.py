@@ -45,7 +45,7 @@ async def test_a_new_farm_that_nftlb_refuses_is_retried(node: Node) -> None:
     node.nftlb.refuses.add("10.244.1.3")
     await served(node, farm(backends=NEW))
     assert node.reason() == "Refused"
-    assert "other--http" in node.engine.programmed
+    assert "other--http" in node.engine.sent
     node.nftlb.refuses.clear()
     await until(lambda: not node.loop.progress.problems)
     assert backends(node) == ["10.244.1.3"]

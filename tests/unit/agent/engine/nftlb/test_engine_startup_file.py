@@ -78,7 +78,7 @@ async def test_nftlb_restarted_with_older_farms_before_they_are_verified(node: N
     await node.passes(5)
     older = copy.deepcopy(node.nftlb.farms)
     node.list(farms(first, second, generation=2), 21)
-    await until(lambda: len(node.inputs.queue.unverified) == 2)
+    await until(lambda: len(node.state.queue.unverified) == 2)
     node.nftlb.farms, node.nftlb.key = older, "other"
     (node.folder / "key").write_text("other")
     node.reader.foreign_changes += 1

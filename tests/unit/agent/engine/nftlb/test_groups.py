@@ -9,7 +9,7 @@ from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import Grouped, farm, grouped_farm
 
 HERE = NodeFacts("here", "a")

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb import marks
 from kube_nftlb.agent.engine.nftlb.stale_sessions import WATCH_S, StaleSessions
+from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.nftlb import objects
 from tests.builders.nftlb import backend, farm
 from tests.fakes.conntrack import FakeConntrack
@@ -20,7 +21,7 @@ def sticky(*backends: objects.Backend) -> objects.Farm:
 def gone(before: objects.Farm, after: objects.Farm | None) -> dict[str, set[int]]:
     """Return the marks that the steps from one to the other leave behind."""
     present, wanted = {before.name: before}, {before.name: after}
-    return plan.gone_marks(plan.steps(present, wanted), wanted, present)
+    return marks.gone(plan_steps(present, wanted), wanted, present)
 
 
 class Watched(StaleSessions):

@@ -1,19 +1,19 @@
-"""The farms of an engine, by name and by listener. Pure: no I/O."""
+"""The farms that an engine has sent to its data plane, by name and by listener. Pure: no I/O."""
 
 from collections.abc import Collection, Iterator, Mapping
 
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.api.listeners import Listener
 
 
-class ProgrammedFarms(Mapping[str, Programmed]):
-    """The farms that an engine has, by name, and the farm on each listener."""
+class SentFarms(Mapping[str, SentFarm]):
+    """The farms that an engine has sent or adopted, by name, and the farm on each listener."""
 
     def __init__(self) -> None:
-        self._farms: dict[str, Programmed] = {}
+        self._farms: dict[str, SentFarm] = {}
         self._owners: dict[Listener, str] = {}
 
-    def __getitem__(self, name: str) -> Programmed:
+    def __getitem__(self, name: str) -> SentFarm:
         return self._farms[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -22,7 +22,7 @@ class ProgrammedFarms(Mapping[str, Programmed]):
     def __len__(self) -> int:
         return len(self._farms)
 
-    def put(self, name: str, farm: Programmed) -> None:
+    def put(self, name: str, farm: SentFarm) -> None:
         """Note that the engine has a farm, instead of what it had of it."""
         self.remove(name)
         self._farms[name] = farm

@@ -21,7 +21,7 @@ from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import condition_of
 from kube_nftlb.operator.addresses.service_status import is_written, status
 from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.subjects import ADDRESS_PART
 
 _LOOK_S = 0.1
@@ -44,7 +44,7 @@ class AddressAssigner:
     def __init__(
         self,
         kube: Kube,
-        writer: CacheWriter,
+        ingest: Ingest,
         book: Book,
         events: Events,
         clock: Callable[[], float],
@@ -53,8 +53,8 @@ class AddressAssigner:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._book = book
         self._events = events
         self._on_change = on_change
@@ -94,8 +94,8 @@ class AddressAssigner:
         """Look again at the Services that wait whenever they may get addresses, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S + _LOOK_EACH_S * len(self._waiting))
-            if self._writer.pools is not None:
-                self._on_change(self._writer.pools.judge())
+            if self._ingest.pools is not None:
+                self._on_change(self._ingest.pools.judge())
             if self._book.freed:
                 self._book.freed = False
                 self._queue.add_all(list(self._waiting))
@@ -170,5 +170,5 @@ class AddressAssigner:
             refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
             return _REFUSED_RETRY_S if refused else _RETRY_S
         metrics.ADDRESSES_WRITTEN.inc()
-        self._on_change(self._writer.put(SERVICES, answer))
+        self._on_change(self._ingest.put(SERVICES, answer))
         return None

@@ -1,4 +1,7 @@
-"""Ingest what the watches report: farms, policies and the node. Update facts, and queue farms. No I/O."""
+"""The state of the loop: what the watches have reported, the farms that wait, their problems, and the progress. No I/O.
+
+Watches report to it, which queues farms; the loop takes farms from the queue, notes what became of them, and reports.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,6 +17,7 @@ from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.load_balancers import LoadBalancers
+from kube_nftlb.agent.sync.plan import Expected
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
@@ -35,8 +39,8 @@ from kube_nftlb.limits import NamespaceLimits
 _log = structlog.get_logger()
 
 
-class Inputs:
-    """Ingests what the watches report. No method blocks; ``wake`` is set if there may be work."""
+class LoopState:
+    """What watches and loop know together. No method blocks; ``wake`` is set if there may be work."""
 
     def __init__(
         self,
@@ -55,6 +59,10 @@ class Inputs:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
+        self.expected: dict[str, Expected] = {}
+        """What was planned for farms that are not verified yet, by name on the node."""
+        self.changed: set[str] = set()
+        """Names of farms that the engines have changed, until that is logged."""
         self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
@@ -82,7 +90,6 @@ class Inputs:
             return
         key = farm_key(farm)
         _log.debug("farm seen", **log_fields(key, farm), generation=farm.metadata.generation)
-        self.problems.clear(key)
         self.add(affected, int(farm.metadata.resource_version or 0) if since is None else since)
 
     def put_unreadable(
@@ -175,12 +182,12 @@ class Inputs:
         self._node_known = True
         self.environment = contents
         self.index.set_node(facts)
-        self.add(self.index, self.seen_version)
+        self.add(self.index)
 
     def set_node_ips(self, ips: Collection[str]) -> None:
         """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""
         self._node_ips_known = True
-        self.add(self.index.set_node_ips(ips), self.seen_version)
+        self.add(self.index.set_node_ips(ips))
         self.wake.set()
 
     def replace_policies(self, raws: Iterable[Json], resource_version: int) -> None:
@@ -205,13 +212,13 @@ class Inputs:
 
     def remove_policy(self, raw: Json) -> None:
         """Remove a policy; ``raw`` is its last state, with the resourceVersion of the deletion."""
-        metadata = raw["metadata"]
-        self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
-        self.policies_seen(int(metadata["resourceVersion"]))
+        version = int(raw["metadata"]["resourceVersion"])
+        self.policies.remove(PolicyKey.of(raw), version)
+        self.policies_seen(version)
 
-    def add(self, keys: Iterable[FarmKey], since: int) -> None:
-        """Queue farms, which may be out of date since a resourceVersion."""
-        keys = list(keys)
+    def add(self, keys: Iterable[FarmKey], since: int | None = None) -> None:
+        """Queue farms, which may be out of date since a resourceVersion; None: since the latest that was seen."""
+        keys, since = list(keys), self.seen_version if since is None else since
         if keys:
             self.progress.changed_at = max(self.progress.changed_at, since)
         self._queue(keys, since)
@@ -224,10 +231,30 @@ class Inputs:
             self.progress.lag.queued(self.progress.latest, self._clock.now())
         self.wake.set()
 
+    def update_progress(self, *, adopted: bool) -> None:
+        """Compute the watermarks from what is in the queue; nothing counts as done before the engine is ``adopted``."""
+        progress = self.progress
+        progress.pending = len(self.queue)
+        # Everything before the oldest event that still waits is done.
+        oldest = self.queue.oldest_since
+        progress.watermark = max(oldest - 1, 0) if oldest is not None else self.seen_version
+        progress.slice_watermark = self.slices.update(self.queue)
+        progress.slices_changed_at = self.slices.changed_at
+        if adopted and not any(problem.waits for problem in progress.problems.values()):
+            progress.lag.advanced(progress.watermarks, progress.latest, self._clock.now(), pending=oldest is not None)
+        progress.policy_watermark = self.policies.watermark
+        progress.policy_changed_at = self.policies.changed_at
+
+    @property
+    def is_progress_old(self) -> bool:
+        """True if a watch has come further than the watermarks say, while nothing waits."""
+        seen = (self.seen_version, self.slices.update(self.queue), self.policies.watermark)
+        return seen != (*self.progress.watermarks, self.progress.policy_watermark)
+
     @property
     def has_work(self) -> bool:
         """True if farms or policies wait."""
         return bool(self.queue.waiting) or self.policies.pending
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
-        return key not in self.index or names.node_farm_name(*key) not in self._engines.programmed
+        return key not in self.index or names.node_farm_name(*key) not in self._engines.sent

@@ -15,7 +15,7 @@ class ChangeWatch(Protocol):
         """True if there are any."""
 
 
-class DriftDetector:
+class ForeignChanges:
     """Remembers that others have changed nftables until everything was compared."""
 
     def __init__(self, watch: ChangeWatch) -> None:

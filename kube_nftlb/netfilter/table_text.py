@@ -5,7 +5,16 @@ Everything is text in the syntax of nft(8), made of validated values.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
+
+TableFamily = Literal["ip", "ip6"]
+FAMILIES: Final[tuple[TableFamily, ...]] = ("ip", "ip6")
+NFPROTO: Final[Mapping[TableFamily, Literal["ipv4", "ipv6"]]] = {"ip": "ipv4", "ip6": "ipv6"}
+"""The families as ``meta nfproto`` has them, and as Kubernetes calls them."""
+ADDRESS_TYPE: Final[Mapping[TableFamily, str]] = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+HAS_PORTS: Final = "meta l4proto { tcp, udp, sctp }"
+REFUSES: Final = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
+"""The rules that refuse a connection, of any protocol."""
 
 
 class Element(NamedTuple):

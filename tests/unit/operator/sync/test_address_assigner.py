@@ -19,10 +19,10 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.requests import Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.address_informer import AddressInformer
-from kube_nftlb.operator.sync import addresses
-from kube_nftlb.operator.sync.addresses import AddressAssigner
+from kube_nftlb.operator.sync import address_assigner
+from kube_nftlb.operator.sync.address_assigner import AddressAssigner
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -45,15 +45,15 @@ class Operator:
         self.decided: list[ServiceKey] = []
         self.book = Book()
         self.cache = Cache(addresses=self.book)
-        self.writer = CacheWriter(self.cache)
-        assert self.writer.pools is not None
+        self.ingest = Ingest(self.cache)
+        assert self.ingest.pools is not None
         events = Events(self.kube, Source("operator"))
         self.assigner = AddressAssigner(
-            self.kube, self.writer, self.book, events, time.now, self.changed, self.decided.append, lambda: NOW
+            self.kube, self.ingest, self.book, events, time.now, self.changed, self.decided.append, lambda: NOW
         )
         self.statuses = PoolStatuses(self.kube, self.book, lambda: NOW)
-        self.informer = AddressInformer(self.kube, self.writer.pools, self.book, self.changed)
-        self.reconciler = Reconciler(self.writer, FarmWriter(self.kube, self.writer), events, time.now)
+        self.informer = AddressInformer(self.kube, self.ingest.pools, self.book, self.changed)
+        self.reconciler = Reconciler(self.ingest, FarmWriter(self.kube, self.ingest), events, time.now)
         self.affected: set[ServiceKey] = set()
         for name in ("default", "other"):
             self.kube.put(NAMESPACES, {"metadata": raw_metadata(name, namespace=None)})
@@ -74,17 +74,17 @@ class Operator:
         """Watch Services, and see each change so much later."""
         async for event in self.kube.watch(SERVICES, "0"):
             await asyncio.sleep(delay_s)
-            self.changed(self.writer.put(SERVICES, event.object))
+            self.changed(self.ingest.put(SERVICES, event.object))
 
     def put(self, raw: Json) -> None:
         """Put in a Service, at a new version."""
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.kube.version + 1)}}
-        self.changed(self.writer.put(SERVICES, self.kube.put(SERVICES, raw)))
+        self.changed(self.ingest.put(SERVICES, self.kube.put(SERVICES, raw)))
 
     def remove(self, name: str, namespace: str = "default") -> None:
         self.kube.remove(SERVICES, name, namespace)
         raw = {"metadata": {"namespace": namespace, "name": name, "resourceVersion": str(self.kube.version)}}
-        self.changed(self.writer.remove(SERVICES, raw))
+        self.changed(self.ingest.remove(SERVICES, raw))
 
     def has(self, name: str, namespace: str = "default") -> list[str]:
         raw = self.kube.find(SERVICES, name, namespace) or {}
@@ -194,7 +194,7 @@ async def test_a_service_that_waits_is_looked_at_when_an_address_is_freed(operat
     assert [operator.has(name) for name in "de"] == [[], []]
     assert operator.condition("d")["reason"] == "PoolExhausted"
     assert [each.body["reason"] for each in operator.kube.writes if each.resource is EVENTS] == ["PoolExhausted"] * 2
-    gauges.refresh(operator.writer, operator.reconciler, operator.assigner.waiting, leads=True)
+    gauges.refresh(operator.ingest, operator.reconciler, operator.assigner.waiting, leads=True)
     assert value(metrics.SERVICES_WITHOUT_ADDRESS.labels("PoolExhausted")) == 2
     assert value(metrics.ADDRESSES.labels("pool", "ipv4", "free")) == 0
     written = len(operator.written())
@@ -215,7 +215,7 @@ async def test_a_defect_with_one_service_stops_no_other(operator: Operator, monk
             raise RuntimeError("a defect")
         return allocate(request, book)
 
-    monkeypatch.setattr(addresses, "allocate", fail_for_web)
+    monkeypatch.setattr(address_assigner, "allocate", fail_for_web)
     for name in ("web", "other"):
         operator.put(raw_balanced(name))
     await asyncio.sleep(5)
@@ -235,7 +235,7 @@ async def test_the_pool_says_how_many_are_used(operator: Operator) -> None:
 async def test_a_pool_is_refused_when_a_node_gets_an_address_of_it(operator: Operator) -> None:
     operator.put(raw_balanced("before"))
     await asyncio.sleep(1)
-    operator.changed(operator.writer.put(NODES, raw_node(addresses={"InternalIP": "192.0.2.3"})))
+    operator.changed(operator.ingest.put(NODES, raw_node(addresses={"InternalIP": "192.0.2.3"})))
     await asyncio.sleep(3)
     status = (operator.kube.find(ADDRESS_POOLS, "pool") or {})["status"]
     (accepted,) = status["conditions"]
@@ -255,7 +255,7 @@ async def test_a_write_is_for_the_service_that_was_decided_on(operator: Operator
     changed = operator.kube.put(SERVICES, _unversioned(other_class))
     await asyncio.sleep(0.5)
     assert operator.has("web") == [], "it is another load balancer's by now, which the operator learns late"
-    operator.changed(operator.writer.put(SERVICES, changed))
+    operator.changed(operator.ingest.put(SERVICES, changed))
     await asyncio.sleep(5)
     assert (operator.has("web"), len(operator.written())) == ([], 1)
 
@@ -266,7 +266,7 @@ async def test_what_changes_during_a_write_is_decided_on_anew(operator: Operator
     await asyncio.sleep(0.05)
     changed = operator.kube.put(SERVICES, _unversioned(raw_balanced(loadBalancerIP="192.0.2.3")))
     await asyncio.sleep(0.02)
-    operator.changed(operator.writer.put(SERVICES, changed))
+    operator.changed(operator.ingest.put(SERVICES, changed))
     await asyncio.sleep(2)
     assert operator.has("web") == ["192.0.2.3"]
 

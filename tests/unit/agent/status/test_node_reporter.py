@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.status.writer import HEARTBEAT_S, PENDING_S, NodeReporter
+from kube_nftlb.agent.model import SentFarm
+from kube_nftlb.agent.status.node_reporter import HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
@@ -22,7 +22,7 @@ class FakeState:
 
     def __init__(self) -> None:
         self.progress = Progress()
-        self.programmed: dict[str, Programmed] = {}
+        self.sent: dict[str, SentFarm] = {}
 
 
 class Reporting:

@@ -8,21 +8,13 @@ A backend whose mark changes, or goes to another backend, is removed first and t
 with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import (
-    PutFarm,
-    RemoveAddress,
-    RemoveBackends,
-    RemoveFarm,
-    RemoveSession,
-    Step,
-    after,
-)
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackends, RemoveFarm, RemoveSession, Step, after
 
 
-def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
+def plan_steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
     """Return the steps for the farms named in ``wanted``; None removes a farm."""
     news = {
         port
@@ -65,19 +57,6 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
         gone = [backend for backend in before.backends if backend not in farm.backends]
         last.extend(_backends_removal(name, gone))
     return first + middle + last
-
-
-def gone_marks(
-    steps: Iterable[Step], wanted: Mapping[str, objects.Farm | None], present: Mapping[str, objects.Farm]
-) -> dict[str, set[int]]:
-    """Return the marks that no backend has after these steps, by the names of persistent farms that stay."""
-    gone: dict[str, set[int]] = {}
-    for step in steps:
-        if isinstance(step, RemoveBackends) and (after := wanted.get(step.name)) and present[step.name].persistent:
-            marks = {present[step.name].backends[backend].mark for backend in step.backends}
-            if marks := marks - {other.mark for other in after.backends.values()}:
-                gone.setdefault(step.name, set()).update(marks)
-    return gone
 
 
 def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:

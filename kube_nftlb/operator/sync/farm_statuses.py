@@ -15,7 +15,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.farm_record import FarmRecord, changed_fields, status_digest
-from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
@@ -42,7 +42,7 @@ class StatusReconciler:
 
     def __init__(
         self,
-        writer: CacheWriter,
+        ingest: Ingest,
         farm_writer: FarmWriter,
         farm_events: FarmEvents,
         forged_owners: ForgedOwners,
@@ -55,8 +55,8 @@ class StatusReconciler:
     ) -> None:
         self.queue: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self.budget = budget
-        self._writer = writer
-        self._cache = writer.cache
+        self._ingest = ingest
+        self._cache = ingest.cache
         self._farm_writer = farm_writer
         self._farm_events = farm_events
         self._forged_owners = forged_owners
@@ -122,7 +122,7 @@ class StatusReconciler:
             self._conditions.about_farm(farm, status, problems)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
-        self._writer.set_progress(
+        self._ingest.set_progress(
             key,
             accepted=accepted,
             unfinished_since=farm.since if unfinished else None,
@@ -153,6 +153,9 @@ class StatusReconciler:
             return _CONFLICT_RETRY_S
         if outcome is Outcome.RETRY:
             return self._backoff.failed(key)
+        if outcome is Outcome.OBSOLETE:
+            # By then the cache knows if it is gone.
+            return _REFUSED_RETRY_S
         outdated_s = self._pacing.written(key, now)
         if not LIST.issuperset(fields):
             metrics.FARM_STATUS_SECONDS.observe(outdated_s)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from kube_nftlb import __version__, errors, names
 from kube_nftlb.agent.clock import MonotonicClock
-from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import Node, NodeAddresses, NodeBGP, NodeStatus, NodeVersions
@@ -43,8 +43,8 @@ class State(Protocol):
         """The progress of the loop."""
 
     @property
-    def programmed(self) -> Mapping[str, Programmed]:
-        """The programmed farms by name."""
+    def sent(self) -> Mapping[str, SentFarm]:
+        """The farms that engines have sent, by name."""
 
 
 class NodeReporter:
@@ -104,7 +104,7 @@ class NodeReporter:
                 again.cancel()
             now = datetime.now(tz=UTC)
             announced = self.addresses(), self.bgp()
-            status = node_status(state.progress, state.programmed, self._versions, self._written, now, *announced)
+            status = node_status(state.progress, state.sent, self._versions, self._written, now, *announced)
             wait_s = self._due_in_s(status, state.progress, loop.time(), written_at)
             if wait_s is None:
                 continue

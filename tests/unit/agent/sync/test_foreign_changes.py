@@ -1,6 +1,6 @@
 """The programs that have changed nftables, and the farms that are compared after that."""
 
-from kube_nftlb.agent.sync.drift import Audit, DriftDetector
+from kube_nftlb.agent.sync.foreign_changes import Audit, ForeignChanges
 
 
 class Watch:
@@ -18,23 +18,23 @@ class Watch:
 
 def test_changes_by_others_are_suspect_until_everything_was_compared() -> None:
     watch = Watch()
-    detector = DriftDetector(watch)
-    detector.notice()
-    assert (detector.suspected, detector.table_suspected, detector.programs) == (False, False, set())
+    foreign = ForeignChanges(watch)
+    foreign.notice()
+    assert (foreign.suspected, foreign.table_suspected, foreign.programs) == (False, False, set())
     watch.names = {"nft"}
-    assert detector.pending
-    detector.notice()
-    assert not detector.pending
+    assert foreign.pending
+    foreign.notice()
+    assert not foreign.pending
     watch.names = {"firewalld"}
-    detector.notice()
-    detector.notice()
-    assert (detector.suspected, detector.table_suspected) == (True, True)
-    assert detector.programs == {"nft", "firewalld"}
-    detector.compared()
-    assert not detector.suspected
+    foreign.notice()
+    foreign.notice()
+    assert (foreign.suspected, foreign.table_suspected) == (True, True)
+    assert foreign.programs == {"nft", "firewalld"}
+    foreign.compared()
+    assert not foreign.suspected
     watch.names = {"iptables"}
-    detector.notice()
-    assert (detector.suspected, detector.programs) == (True, {"iptables"})
+    foreign.notice()
+    assert (foreign.suspected, foreign.programs) == (True, {"iptables"})
 
 
 def test_an_audit_begins_some_time_after_a_change() -> None:
