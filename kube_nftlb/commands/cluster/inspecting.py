@@ -116,9 +116,9 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     now = datetime.now(UTC)
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
-    of_pools = address_findings.of_pools(view.pools, now) if name is None else []
+    of_all = [*address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
     of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
-    found = [*of_pools, *address_findings.of_services(lacking, now), *of_chosen]
+    found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen]
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:
