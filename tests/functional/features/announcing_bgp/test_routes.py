@@ -120,6 +120,7 @@ def test_a_node_says_how_its_sessions_are(cluster: Cluster) -> None:
         assert (said["state"], said["prefixes"]) == ("Down", 0)
         assert "no usable password at missing" in said["lastError"]
         assert established(cluster, node) == 4, "the others go on"
+        assert "BGP peer wrong-key" in Kubectl(cluster).run("why").stdout
     finally:
         cluster.delete("nftlbbgppeer", "wrong-key", "")
     eventually(lambda: _session(cluster, node, "wrong-key") == {}, "it is no longer told of", 20)
