@@ -76,8 +76,11 @@ class Bird:
             tasks.create_task(self._follow(), name="bird")
 
     def end(self) -> None:
-        """Let BIRD end, if it was told to: what is to be deleted is deleted. Raises OSError."""
-        self._control.end()
+        """Let BIRD end, if it was told to: what is to be deleted is deleted."""
+        try:
+            self._control.end()
+        except OSError as error:
+            _log.warning("cannot tell BIRD that the agent ends", error=str(error))
 
     async def _follow(self) -> None:
         while True:
