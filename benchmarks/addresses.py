@@ -152,7 +152,8 @@ async def _no_leases(kube: Kube) -> bool:
 
 async def _announces(kube: Kube, number: int) -> bool:
     report = await kube.get(NFTLB_NODES, NODE)
-    return int((report.get("status") or {}).get("addresses", {}).get("number", 0)) >= number
+    announced: int = (report.get("status") or {}).get("addresses", {}).get("number", 0)
+    return announced >= number
 
 
 async def _until(happened: Callable[[], Any]) -> None:

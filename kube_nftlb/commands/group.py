@@ -17,8 +17,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 PLUGIN: Final = "kubectl nftlb"
 OF_USERS: Final = frozenset(
-    ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "preflight", "explain", "render", "version")
-)
+    ("status", "why", "get", "top", "drain", "undrain", "release-addresses", "sysdump", "trace", "preflight", "explain")
+) | {"render", "version"}
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
 _ON_NODES: Final = frozenset(("clean", "nftlb"))
 """What people also run by hand, on a node."""

@@ -28,6 +28,8 @@ class FakeEngine:
         """Farms that the data plane refuses, and why."""
         self.deviations: dict[str | None, str] = {}
         """Deviations of the kernel, by farm or of what all share (None), until it is repaired."""
+        self.leftovers: dict[str, str] = {}
+        """What the data plane still has of farms that were withdrawn."""
         self.irreparable: set[str] = set()
         """Farms whose deviation stays."""
         self.blockers: dict[str, Blocker] = {}
@@ -162,6 +164,9 @@ class FakeEngine:
         self.farms[name] = self._before[name]
         self._refused.pop(name, None)
         return self.deviations.get(name) is None
+
+    async def leftover(self, name: str) -> str | None:
+        return self.leftovers.get(name)
 
     async def forget_stale(self, name: str) -> None:
         return

@@ -75,6 +75,8 @@ class FakeNftlb:
         """Time in seconds that it hangs over such a request before it ends."""
         self.refuses: set[str] = set()
         """Texts in a change that it refuses."""
+        self.loses: dict[str, bool] = {}
+        """Texts in a change whose answer is lost, once; True: after it was carried out."""
         self.ends = 0
         self.startup_file: Path | None = None
         self.key_file: Path | None = None
@@ -101,6 +103,10 @@ class FakeNftlb:
             if request.method != "GET" and any(text in told for text in self.deadly):
                 await asyncio.sleep(self.hang_s)
                 self.end()
+                raise httpx.ReadError("connection reset", request=request)
+            if request.method != "GET" and (lost := next((text for text in self.loses if text in told), None)):
+                if self.loses.pop(lost):
+                    self.answer(request.method, request.url.path, request.content)
                 raise httpx.ReadError("connection reset", request=request)
             status, text = self.answer(request.method, request.url.path, request.content)
             return httpx.Response(status, text=text, headers={"Server": self.version})
@@ -193,14 +199,18 @@ class FakeKernel(FakeTableReader):
         self.stuck: dict[str, objects.Farm] = {}
         """Farms whose changes the kernel does not take, as it has them."""
 
+    def endpoints_of(self, name: str) -> set[str]:
+        """The addresses to which the kernel sends connections of a farm."""
+        return {each.ip for each in self._rules(name).targets}
+
     def _farms(self) -> dict[str, objects.Farm]:
         return objects.parse(json.loads(self._nftlb.answer("GET", "/farms", b"")[1]))
 
     def _rules(self, name: str) -> FarmRules:
-        farm = self._farms().get(name)
+        farm = self.stuck.get(name) or self._farms().get(name)
         if farm is None or name in self.refused:
             return FarmRules(frozenset(), frozenset(), frozenset())
-        return layout.expected(self.stuck.get(name, farm))
+        return layout.expected(farm)
 
     def stick(self, name: str) -> None:
         """Take no more changes of a farm."""
@@ -215,7 +225,7 @@ class FakeKernel(FakeTableReader):
         return layout.expected_ingress(found) if found is not None else IngressRules(frozenset(), frozenset())
 
     async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
-        farms = self._farms()
+        farms = self._farms() | self.stuck
         return {
             listener
             for name, farm in farms.items()

@@ -102,6 +102,9 @@ class DaemonEngine(Engine, Protocol):
     def restarted(self) -> bool:
         """Return True if the daemon has lost its state, or may have, since ``load``."""
 
+    async def leftover(self, name: str) -> str | None:
+        """Return what the kernel still has of a farm that was withdrawn, or None."""
+
     async def forget_stale(self, name: str) -> None:
         """Clean up sessions of endpoints that disappeared while no agent ran."""
 

@@ -180,6 +180,10 @@ class Engines:
         engines = self._serving(name)
         return bool(engines) and all([await engine.revert(name) for engine in engines])
 
+    async def leftover(self, name: str) -> str | None:
+        """See ``DaemonEngine``."""
+        return None if self.unreachable else await self._nftlb.leftover(name)
+
     async def forget_stale(self, name: str) -> None:
         """See ``DaemonEngine``."""
         if not self.unreachable and name in self._nftlb.sent:

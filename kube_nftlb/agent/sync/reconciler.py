@@ -164,7 +164,7 @@ class Reconciler:
         await self._programmer.begin()
         self._state.policies.done()
         self._state.add(self._state.index, 0 if lost else None)
-        self._repair.adopted()
+        self._repair.suspect()
         self._adopted = True
         self._reported = ()
 

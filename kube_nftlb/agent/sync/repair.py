@@ -58,8 +58,8 @@ class Repair:
         """Return True if others have changed nftables, and it is not looked for all the time."""
         return since_s > self._timing.poll_s and self._foreign.pending
 
-    def adopted(self) -> None:
-        """Have everything compared once all farms are programmed: earlier changes are unknown."""
+    def suspect(self) -> None:
+        """Have everything compared once all farms are programmed: the kernel may have what nobody asked for."""
         self._foreign.suspected = True
         self._suspected_since = self._clock.now()
 

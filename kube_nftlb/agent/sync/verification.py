@@ -53,7 +53,7 @@ class Verification:
         name, farm = names.node_farm_name(*key), self._state.index.get(key)
         expected = self._state.expected.pop(name)
         if expected.withdraws:
-            self._verify_withdrawn(key, name, refused)
+            await self._verify_withdrawn(key, name, refused)
             return
         if expected.serves and refused is None and self._engines.is_away(name):
             # It cannot be compared now. By the next plan it waits for its engine.
@@ -84,11 +84,15 @@ class Verification:
             return
         await self._leave(key, name, drift, expected)
 
-    def _verify_withdrawn(self, key: FarmKey, name: str, refused: str | None) -> None:
+    async def _verify_withdrawn(self, key: FarmKey, name: str, refused: str | None) -> None:
         self._latency.dropped(key)
         if name not in self._engines.sent:
-            self._note_removed(key, name)
-        elif refused is not None and key not in self._state.queue.waiting:
+            refused = await self._engines.leftover(name)
+            if refused is None:
+                self._note_removed(key, name)
+                return
+            self._repair.suspect()
+        if refused is not None and key not in self._state.queue.waiting:
             _log.warning("farm cannot be withdrawn", **log_fields(key, self._state.index.get(key)), refused=refused)
             self._state.index.refuse_change(key, None, self._clock.now(), self._timing)
 

@@ -20,15 +20,16 @@ def candidates(demands: Mapping[str, Demand], held: Mapping[str, str]) -> dict[s
     """Return the nodes for each address, preferred ones first.
 
     ``held`` has the holders there are. An address that has one stays there while it may (``address``), so nothing moves
-    because a node joins; who watches the holder does not depend on what others hold, so that all nodes agree. For an
-    address without one, the nodes that hold the fewest come first.
+    because a node joins. Who watches the holder depends on nothing but whether a node holds any address at all, so that
+    all nodes agree: one that does is able to, as one without an agent, or on another segment, is not. For an address
+    without a holder, the nodes that hold the fewest come first.
     """
-    counts = Counter(held.values())
+    counts, able = Counter(held.values()), frozenset(held.values())
     ordered = {}
     for ip in sorted(demands):
         demand = demands[ip]
         if held.get(ip) in demand.nodes:
-            ordered[ip] = _standbys(ip, demand)
+            ordered[ip] = _standbys(ip, demand, able)
             continue
         ordered[ip] = tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, counts)))
         if ordered[ip]:
@@ -38,8 +39,9 @@ def candidates(demands: Mapping[str, Demand], held: Mapping[str, str]) -> dict[s
 
 
 @lru_cache(maxsize=1 << 14)
-def _standbys(ip: str, demand: Demand) -> tuple[str, ...]:
-    return tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, Counter[str]())))
+def _standbys(ip: str, demand: Demand, able: frozenset[str]) -> tuple[str, ...]:
+    unable = Counter(demand.nodes - able)
+    return tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, unable)))
 
 
 def _rank(ip: str, demand: Demand, counts: Counter[str], node: str) -> tuple[bool, int, int]:

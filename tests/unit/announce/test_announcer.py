@@ -15,6 +15,7 @@ from kube_nftlb.announce.ownership import node
 from kube_nftlb.announce.ownership.node import Address
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire.messages import Probed, Ready, State
+from kube_nftlb.metrics.registry import REGISTRIES
 
 VIP = "192.0.2.10"
 FREE = Address("eth0", "02:00:00:00:00:01", ("me",))
@@ -45,12 +46,18 @@ class FailingLeases:
             raise error
 
 
+def taken() -> float | None:
+    """How often this process has taken an address that nobody held, as it exports it."""
+    return REGISTRIES["agent"].get_sample_value("kube_nftlb_addresses_taken_total", {"before": "nobody"})
+
+
 @pytest.mark.parametrize("refusals", [0, 1, 3])
 async def test_an_api_server_that_refuses_requests_at_first_is_back_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
     monkeypatch.setattr(announcer, "_PATIENCE_S", 0.05)
     leases = FailingLeases()
+    before = taken()
     leases.answers += [errors.KubeError(403, "Forbidden", "its rights are not loaded yet")] * refusals
     me = Announcer("me", tmp_path / "responder", cast(Leases, leases))
     running = asyncio.create_task(me.run())
@@ -61,6 +68,8 @@ async def test_an_api_server_that_refuses_requests_at_first_is_back_all_the_same
     me._heard(Probed(VIP, FREE.link))  # noqa: SLF001 - as the responder would say
     async with asyncio.timeout(10):
         await leases.written.wait()
+        while taken() == before:
+            await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -41,8 +41,13 @@ def test_an_address_that_no_node_may_have_has_no_candidates() -> None:
     assert candidates({IPS[0]: Demand(frozenset())}, {}) == {IPS[0]: ()}
 
 
-def test_who_watches_a_holder_does_not_depend_on_what_others_hold() -> None:
-    demands = dict.fromkeys(IPS[:2], Demand(FOUR))
-    few = candidates(demands, {IPS[0]: "a", IPS[1]: "b"})
-    many = candidates(demands, {**dict.fromkeys(IPS, "c"), IPS[0]: "a", IPS[1]: "b"})
-    assert few == many
+def test_who_watches_a_holder_does_not_depend_on_how_much_others_hold() -> None:
+    demands, held = dict.fromkeys(IPS[:2], Demand(FOUR)), {IPS[0]: "a", IPS[1]: "b"}
+    assert candidates(demands, {**held, IPS[2]: "c"}) == candidates(demands, {**dict.fromkeys(IPS, "c"), **held})
+
+
+def test_nodes_that_hold_an_address_watch_first_after_those_that_are_preferred() -> None:
+    held = {IPS[0]: "a", IPS[1]: "b", IPS[2]: "d"}
+    for ip in IPS[:3]:
+        assert candidates({ip: Demand(FOUR)}, held)[ip][-1] == "c", "it may be unable to hold any"
+        assert candidates({ip: Demand(FOUR, frozenset({"c"}))}, held)[ip][0] == "c"

@@ -100,6 +100,20 @@ def test_a_node_takes_over_even_if_those_that_come_first_cannot() -> None:
     assert cluster.doubles(FOUR, since) == 0
 
 
+def test_nodes_that_hold_addresses_watch_before_those_that_may_be_unable_to() -> None:
+    ips = [f"192.0.2.{number}" for number in range(1, 31)]
+    cluster = Cluster(8, ips)
+    for name in ("n4", "n5", "n6", "n7", "n8"):
+        cluster.nodes[name].agent_runs = cluster.nodes[name].responder_runs = False
+    cluster.run(15.0)
+    assert {cluster.holder(ip) for ip in ips} == {"n1", "n2", "n3"}
+    since = cluster.now
+    cluster.kill("n1")
+    cluster.run(6.0)
+    assert {cluster.holder(ip) for ip in ips} == {"n2", "n3"}
+    assert max(cluster.gaps(ip, since) for ip in ips) <= 3.0
+
+
 def test_a_node_that_is_cut_off_from_the_segment_takes_nothing_if_two_others_watch() -> None:
     cluster = settled(5, FOUR)
     holder = cluster.holder(FOUR)

@@ -24,6 +24,7 @@ COMMANDS = (
     ("top", "--once"),
     ("drain", "web"),
     ("undrain", "web"),
+    ("release-addresses",),
     ("sysdump",),
     ("trace", "10.0.0.1", "10.96.0.10:80"),
     ("status", "--service", "default/web"),

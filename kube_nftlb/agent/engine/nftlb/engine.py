@@ -68,6 +68,8 @@ class NftlbEngine:
         self._pinged_at = float("-inf")
         self._targets: dict[str, objects.Farm] = {}
         """The farms as they were last applied."""
+        self._deleted: dict[str, objects.Farm] = {}
+        """The farms that nftlb has deleted, as they were, until the kernel is known to have none of their rules."""
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
         self._unsaved: str | None = None
@@ -133,6 +135,7 @@ class NftlbEngine:
         farms = {name: farm for name, farm in changes.items() if farm is not None and name in targets}
         await self._keep_ingress(farms.values())
         self._suspects.expect({name: farm.version for name, farm in farms.items()})
+        before = {name: self.mirror.present.get(name) for name in targets}
         refused, changed = await self._carry_out(targets)
         self._suspects.cleared(farms)
         await self._stale.clean(self._clock.now())
@@ -140,8 +143,11 @@ class NftlbEngine:
             if target is None:
                 self._startup_file.forget(name)
                 self._targets.pop(name, None)
+                if (farm := before[name]) is not None and name not in refused:
+                    self._deleted[name] = farm
             else:
                 self._targets[name] = target
+                self._deleted.pop(name, None)
         incomplete = {name for name, farm in farms.items() if _lacks_endpoints(farm, targets[name])}
         return Applied(untranslatable | refused, incomplete, changed)
 
@@ -219,6 +225,13 @@ class NftlbEngine:
         refused, _ = await self._carry_out({name: farm})
         self._targets[name] = farm
         return name not in refused and await self.drift(name) is None
+
+    async def leftover(self, name: str) -> str | None:
+        """See ``DaemonEngine``. nftlb answers ``success`` also if the kernel refuses what it writes."""
+        leftover = await self.verifier.leftover(self._deleted[name]) if name in self._deleted else None
+        if leftover is None:
+            self._deleted.pop(name, None)
+        return leftover
 
     async def forget_stale(self, name: str) -> None:
         """See ``DaemonEngine``."""

@@ -52,6 +52,16 @@ class Verifier:
         """Return True if the kernel has rules of nftlb."""
         return any([await self._reader.base_rules(family) for family in layout.FAMILIES])
 
+    async def leftover(self, farm: objects.Farm) -> str | None:
+        """Return what the kernel still has of a farm that nftlb has deleted, or None."""
+        wanted = layout.expected(farm).listeners
+
+        async def leftover() -> str | None:
+            found = wanted & (await self._reader.rules_of(farm.name, layout.family(farm), wanted)).listeners
+            return f"{len(found)} listeners are in the kernel, and should not be" if found else None
+
+        return await confirmed(self._reader, leftover)
+
     async def _farm(self, name: str) -> str | None:
         farm = self._present.get(name)
         if farm is None:

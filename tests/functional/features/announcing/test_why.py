@@ -21,20 +21,57 @@ _LONGEST_S = 20.0
 """It takes less than two on a quiet machine."""
 
 
-@contextlib.contextmanager
-def with_pool(cluster: Cluster, *ranges: str, **spec: Any) -> Iterator[None]:
-    cluster.apply(pool("broken", *ranges, autoAssign=False, **spec))
-    try:
-        yield
-    finally:
-        cluster.delete("nftlbaddresspool", "broken")
-
-
 def asks(cluster: Cluster, namespace: str, name: str = "web", **spec: Any) -> None:
-    """Make a Service that asks for an address of the pool of the test, with an endpoint."""
+    """Make a Service that asks for an address of the pool of the test, or for a certain one, with an endpoint."""
     asked = {} if "loadBalancerIP" in spec else {"address-pool": "broken"}
     cluster.apply(balanced(name, namespace, asked, **spec))
     cluster.apply(endpoint_slice("web-1", namespace, "web", ("10.244.1.77", True)))
+
+
+def with_pool(*ranges: str, **spec: Any) -> Broken:
+    """A pool, and a Service that asks for an address of it."""
+
+    @contextlib.contextmanager
+    def broken(cluster: Cluster, namespace: str) -> Iterator[None]:
+        cluster.apply(pool("broken", *ranges, autoAssign=False, **spec))
+        try:
+            asks(cluster, namespace)
+            yield
+        finally:
+            cluster.delete("nftlbaddresspool", "broken")
+
+    return broken
+
+
+def with_two(**spec: Any) -> Broken:
+    """A pool of one address, which a Service has, and another Service."""
+
+    @contextlib.contextmanager
+    def broken(cluster: Cluster, namespace: str) -> Iterator[None]:
+        with with_pool("172.31.0.210/32")(cluster, namespace):
+            eventually(lambda: bool(cluster.farm("web--http", namespace)), "the first has it")
+            asks(cluster, namespace, "second", **spec)
+            yield
+
+    return broken
+
+
+def with_nodes(ip: str, **metadata: Any) -> Broken:
+    """All nodes have these labels or annotations."""
+
+    @contextlib.contextmanager
+    def broken(cluster: Cluster, namespace: str) -> Iterator[None]:
+        for node in cluster.nodes:
+            cluster.api.patch("node", node, "", {"metadata": metadata})
+        try:
+            with with_pool(f"{ip}/32")(cluster, namespace):
+                yield
+        finally:
+            gone = {kind: dict.fromkeys(entries) for kind, entries in metadata.items()}
+            for node in cluster.nodes:
+                cluster.api.patch("node", node, "", {"metadata": gone})
+
+    return broken
 
 
 @contextlib.contextmanager
@@ -44,139 +81,76 @@ def no_pool(cluster: Cluster, namespace: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refused_pool(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "10.96.7.0/24"):
-        asks(cluster, namespace)
-        yield
-
-
-@contextlib.contextmanager
-def exhausted(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "172.31.0.210/32"):
-        asks(cluster, namespace, "first")
-        eventually(lambda: bool(cluster.farm("first--http", namespace)), "the first has it")
-        asks(cluster, namespace)
-        yield
-
-
-@contextlib.contextmanager
-def taken(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "172.31.0.210/32"):
-        asks(cluster, namespace, "first")
-        eventually(lambda: bool(cluster.farm("first--http", namespace)), "the first has it")
-        asks(cluster, namespace, loadBalancerIP="172.31.0.210")
-        yield
-
-
-@contextlib.contextmanager
-def too_many(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "172.31.0.210/31", addressesPerNamespace=0):
-        asks(cluster, namespace)
-        yield
-
-
-@contextlib.contextmanager
-def all_excluded(cluster: Cluster, namespace: str) -> Iterator[None]:
-    for node in cluster.nodes:
-        cluster.api.patch("node", node, "", {"metadata": {"labels": {EXCLUDED: ""}}})
-    try:
-        with with_pool(cluster, "172.31.0.211/32"):
-            asks(cluster, namespace)
-            yield
-    finally:
-        for node in cluster.nodes:
-            cluster.api.patch("node", node, "", {"metadata": {"labels": {EXCLUDED: None}}})
-
-
-@contextlib.contextmanager
-def not_selected(cluster: Cluster, namespace: str) -> Iterator[None]:
-    nobody = {"nodeSelector": {"matchLabels": {"role": "edge"}}}
-    with with_pool(cluster, "172.31.0.212/32", announce={"l2": nobody}):
-        asks(cluster, namespace)
-        yield
-
-
-@contextlib.contextmanager
-def no_link(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "198.51.100.8/32"):
-        asks(cluster, namespace)
-        yield
-
-
-@contextlib.contextmanager
 def no_endpoint(cluster: Cluster, namespace: str) -> Iterator[None]:
-    with with_pool(cluster, "172.31.0.213/32", announce={"whenEmpty": "withdraw"}):
-        asks(cluster, namespace)
+    with with_pool("172.31.0.213/32", announce={"whenEmpty": "withdraw"})(cluster, namespace):
         cluster.apply(endpoint_slice("web-1", namespace, "web", ("10.244.1.77", False)))
         yield
 
 
 @contextlib.contextmanager
 def foreign_host(cluster: Cluster, namespace: str) -> Iterator[None]:
-    own = ("addr", "add", "172.31.0.214/32", "dev", "eth0")
-    assert cluster.lab.exec(CLIENT, "ip", *own).returncode == 0
+    own = ("172.31.0.214/32", "dev", "eth0")
+    assert cluster.lab.exec(CLIENT, "ip", "addr", "add", *own).returncode == 0
     try:
-        with with_pool(cluster, "172.31.0.214/32"):
-            asks(cluster, namespace)
+        with with_pool("172.31.0.214/32")(cluster, namespace):
             yield
     finally:
-        cluster.lab.exec(CLIENT, "ip", "addr", "del", *own[2:])
+        cluster.lab.exec(CLIENT, "ip", "addr", "del", *own)
 
 
 @contextlib.contextmanager
 def no_responder(cluster: Cluster, namespace: str) -> Iterator[None]:
     cluster.lab.stop("responder")
     try:
-        with with_pool(cluster, "172.31.0.215/32"):
-            asks(cluster, namespace)
+        with with_pool("172.31.0.215/32")(cluster, namespace):
             yield
     finally:
         cluster.lab.start("responder")
 
 
 @contextlib.contextmanager
-def all_drain(cluster: Cluster, namespace: str) -> Iterator[None]:
-    for node in cluster.nodes:
-        cluster.api.patch("node", node, "", {"metadata": {"annotations": {names.ANNOTATION_NODE_DRAINS: "true"}}})
-    try:
-        with with_pool(cluster, "172.31.0.216/32"):
-            asks(cluster, namespace)
-            yield
-    finally:
-        for node in cluster.nodes:
-            cluster.api.patch("node", node, "", {"metadata": {"annotations": {names.ANNOTATION_NODE_DRAINS: None}}})
-
-
-@contextlib.contextmanager
 def another_farm(cluster: Cluster, namespace: str) -> Iterator[None]:
     cluster.apply(farm("thief", namespace, addresses=[{"ip": "172.31.0.217", "ports": "80"}]))
-    with with_pool(cluster, "172.31.0.217/32"):
-        asks(cluster, namespace)
+    with with_pool("172.31.0.217/32")(cluster, namespace):
         yield
 
 
+NOBODY = {"l2": {"nodeSelector": {"matchLabels": {"role": "edge"}}}}
+NODES = "node-1, node-2, node-3"
 BROKEN: dict[str, tuple[Broken, str]] = {
     "no pool": (no_pool, r"service .*/web .*NoPool: .*203\.0\.113\.9.* → create an NftlbAddressPool"),
-    "pool refused": (refused_pool, r"address pool broken .*Invalid: .*10\.96\.7\.0/24.* → change spec.ranges"),
-    "pool exhausted": (
-        exhausted,
-        r"service .*/web .*PoolExhausted: no IPv4 address is free in .* broken",
+    "pool refused": (
+        with_pool("10.96.7.0/24"),
+        r"address pool broken .*Invalid: .*10\.96\.7\.0/24.* → change spec.ranges",
     ),
-    "address taken": (taken, r"service .*/web .*AddressTaken: another Service has 172\.31\.0\.210"),
-    "namespace has too many": (too_many, r"service .*/web .*NotAllowed: .*namespace"),
-    "nodes excluded": (all_excluded, rf"172\.31\.0\.211: node-1, node-2, node-3: .*{EXCLUDED} \(NodeExcluded\)"),
-    "nodes not selected": (not_selected, r"172\.31\.0\.212: node-1, node-2, node-3: .*nodeSelector .*\(NotSelected\)"),
+    "pool exhausted": (with_two(), r"service .*/second .*PoolExhausted: no IPv4 address is free in .* broken"),
+    "address taken": (
+        with_two(loadBalancerIP="172.31.0.210"),
+        r"service .*/second .*AddressTaken: another Service has 172\.31\.0\.210",
+    ),
+    "namespace has too many": (
+        with_pool("172.31.0.210/31", addressesPerNamespace=0),
+        r"service .*/web .*NotAllowed: .*namespace",
+    ),
+    "nodes excluded": (
+        with_nodes("172.31.0.211", labels={EXCLUDED: ""}),
+        rf"172\.31\.0\.211: {NODES}: .*{EXCLUDED} \(NodeExcluded\)",
+    ),
+    "nodes not selected": (
+        with_pool("172.31.0.212/32", announce=NOBODY),
+        rf"172\.31\.0\.212: {NODES}: .*nodeSelector .*\(NotSelected\)",
+    ),
     "not on the segment": (
-        no_link,
-        r"198\.51\.100\.8: node-1, node-2, node-3: no interface has .*\(NoLink\)",
+        with_pool("198.51.100.8/32"),
+        rf"198\.51\.100\.8: {NODES}: no interface has .*\(NoLink\)",
     ),
-    "no endpoint": (no_endpoint, r"172\.31\.0\.213: node-1, node-2, node-3: there is no serving .*\(NoEndpoint\)"),
-    "foreign host": (
-        foreign_host,
-        r"172\.31\.0\.214: .*another host .*, at [0-9a-f:]{17} \(AddressInUse\)",
+    "no endpoint": (no_endpoint, rf"172\.31\.0\.213: {NODES}: there is no serving .*\(NoEndpoint\)"),
+    "foreign host": (foreign_host, r"172\.31\.0\.214: .*another host .*, at [0-9a-f:]{17} \(AddressInUse\)"),
+    "no responder": (no_responder, rf"172\.31\.0\.215: {NODES}: the responder .*\(NoResponder\)"),
+    "all nodes drain": (
+        with_nodes("172.31.0.216", annotations={names.ANNOTATION_NODE_DRAINS: "true"}),
+        rf"172\.31\.0\.216: {NODES}: the node drains: .*\(NodeLeaves\)",
     ),
-    "no responder": (no_responder, r"172\.31\.0\.215: node-1, node-2, node-3: the responder .*\(NoResponder\)"),
-    "all nodes drain": (all_drain, r"172\.31\.0\.216: node-1, node-2, node-3: the node drains: .*\(NodeLeaves\)"),
     "another farm": (another_farm, r"farm .*/thief .*AddressConflict: .*/web--http has 172\.31\.0\.217:80/TCP"),
 }
 

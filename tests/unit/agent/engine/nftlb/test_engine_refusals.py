@@ -1,5 +1,9 @@
 """What nftlb refuses, or the kernel refuses to nftlb, leaves a farm as it was, is told, and is tried again."""
 
+import asyncio
+
+import pytest
+
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_backend
 from tests.fakes.node import WEB, until
@@ -10,8 +14,12 @@ NEW = [raw_backend("new", "10.244.1.3")]
 LIMITED = {"type": "LoadBalancer", "ports": "80", "sourceRanges": ["192.0.2.0/24"]}
 
 
-async def served(node: Node, before: Farm) -> None:
-    await node.program([before, farm("other--http", addresses=[{"ip": "10.96.0.99", "ports": "80"}])], 20)
+HOW = ["nftlb refuses it", "the kernel refuses what nftlb writes", "lost before it was done", "lost after it was done"]
+
+
+async def served(node: Node, *before: Farm) -> None:
+    await node.program([*before, farm("other--http", addresses=[{"ip": "10.96.0.99", "ports": "80"}])], 20)
+    await until(lambda: node.loop.settled)
 
 
 def backends(node: Node) -> list[str]:
@@ -69,3 +77,56 @@ async def test_clients_are_kept_out_of_where_a_refused_farm_still_is(node: Node)
     assert "tcp . 10.96.0.10 . 80" in node.nft.sets["source-ranges-ip"]
     addresses = node.nftlb.farms["web--http"]["addresses"].values()
     assert [each["ip-addr"] for each in addresses] == ["10.96.0.10"]
+
+
+def begin(node: Node, change: str, how: str) -> None:
+    request = "DELETE /farms/web--http" if change == "delete" else "10.244.1.3"
+    if how == HOW[0]:
+        node.nftlb.refuses.add(request)
+    elif how == HOW[1] and change == "new":
+        node.reader.refused.add("web--http")
+    elif how == HOW[1]:
+        node.reader.stick("web--http")
+    else:
+        node.nftlb.loses[request] = how == HOW[3]
+
+
+def end(node: Node) -> None:
+    node.nftlb.refuses.clear()
+    node.reader.refused.clear()
+    node.reader.stuck.clear()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("change", ["update", "new", "delete"])
+async def test_no_change_counts_that_the_kernel_does_not_have_and_each_comes_in_the_end(
+    node: Node, change: str, how: str
+) -> None:
+    wanted = set() if change == "delete" else {"10.244.1.3"}
+    await served(node, *([] if change == "new" else [farm(backends=OLD)]))
+    other = node.reader.endpoints_of("other--http")
+    begin(node, change, how)
+    if change == "delete":
+        node.remove(WEB, 21)
+    else:
+        node.put(farm(generation=2, version=21, backends=NEW))
+    ends_at = node.clock.now() + 10
+    while node.clock.now() < ends_at:
+        await asyncio.sleep(0)
+        assert node.reader.endpoints_of("other--http") == other
+        if change != "delete" and node.loop.progress.watermark >= 21 and WEB not in node.loop.progress.failed:
+            assert node.reader.endpoints_of("web--http") == wanted
+    end(node)
+    await until(lambda: node.reader.endpoints_of("web--http") == wanted and not node.loop.progress.problems)
+
+
+async def test_what_the_kernel_still_has_of_a_deleted_farm_is_found_at_once(node: Node) -> None:
+    await served(node, farm(backends=OLD))
+    node.reader.stick("web--http")
+    began = node.clock.now()
+    node.remove(WEB, 21)
+    await until(lambda: node.loop.progress.drift_repaired > 0)
+    assert node.clock.now() - began < 2
+    node.reader.stuck.clear()
+    await until(lambda: node.loop.settled)
+    assert not node.reader.endpoints_of("web--http")
