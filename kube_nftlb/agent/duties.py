@@ -1,7 +1,6 @@
 """The duties of an agent, each a task of its own, and the parts that they share."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -97,7 +96,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         )
         reporter.addresses = lambda: announcing.summary
         reporter.bgp = lambda: announcing.bgp
-    gauges = Gauges(state, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+    of_addresses = (announcing.counts, lambda: announcing.bgp) if announcing is not None else ()
+    gauges = Gauges(state, reconciler, settings.sysctl_dir, *of_addresses)
     page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"

@@ -126,6 +126,12 @@ NODE_ADDRESSES = gauge(
     "their subnet), blocked (it would not announce them for another reason, even if no other node did: see "
     "status.addresses of its NftlbNode), standby (all others)",
 )
+BGP_SESSIONS = gauge(
+    "kube_nftlb_bgp_sessions",
+    "BGP sessions with the routers that NftlbBGPPeers name; none if addresses.bgp.enabled of the chart is off.",
+    "agent",
+    state=("established", "down"),
+)
 ADDRESSES_TAKEN = counter(
     "kube_nftlb_addresses_taken_total",
     "Times that this node began to hold an address.",
