@@ -9,23 +9,20 @@ kube-proxy, also with minSyncPeriod 0, take turns, each in its own cluster.
 import asyncio
 import contextlib
 import time
-import urllib.request
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
-from benchmarks.processes import usage, usages
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
+from benchmarks.spending import counters
 from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 from benchmarks.vip_prober import VipProber
 from kube_nftlb import names
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES, JsonObject
-from kube_nftlb.netfilter.namespaces import in_namespace
 from lab.lab import Lab
 
 SCENARIO = "endpoints"
@@ -44,7 +41,6 @@ _WITHIN_S = 60
 _OF_NODE = "10.244.1."
 """The prefix of the addresses of pods on the client's node."""
 _STATUSES_REST_AFTER_S = 60
-_ETCD_METRICS = "http://127.0.0.1:2379/metrics"
 _PORTS = 5
 _ROLLED = "rolled"
 
@@ -193,14 +189,14 @@ async def _roll(records: Records, place: _Place, endpoints: int) -> None:
     service["spec"]["ports"] = ports
     await place.kube.create(SERVICES, service, "default")
     await asyncio.sleep(10)
-    before = await _counters(place)
+    before = await counters(place.lab, place.subject.programs)
     for each in range(_SLICE):
         for number, (name, addresses) in enumerate(slices.items()):
             addresses[each] = f"10.{245 + number // 250}.{number % 250}.{each + 1}"
             body = {"endpoints": cluster.endpoints_of(addresses)}
             await place.kube.patch(ENDPOINT_SLICES, name, body, "default")
     await asyncio.sleep(10)
-    after = await _counters(place)
+    after = await counters(place.lab, place.subject.programs)
     for counter in ("bytes to etcd", "bytes to the node"):
         mebibytes = (after[counter] - before[counter]) / (1 << 20)
         metric = counter.replace("bytes", "rolling update")
@@ -208,38 +204,7 @@ async def _roll(records: Records, place: _Place, endpoints: int) -> None:
 
 
 async def _spent(place: _Place, seconds: int) -> dict[str, float]:
-    before = await _counters(place)
+    before = await counters(place.lab, place.subject.programs)
     await asyncio.sleep(seconds)
-    after = await _counters(place)
+    after = await counters(place.lab, place.subject.programs)
     return {metric: value - before[metric] for metric, value in after.items()}
-
-
-async def _counters(place: _Place) -> dict[str, float]:
-    """Return processor times in ms, and bytes, since the start."""
-    lab = place.lab
-    used = {**usages(lab, place.subject.programs), "etcd": usage(lab.pid("etcd"))}
-    return {
-        **{f"processor time of {name}": each.cpu_s * 1000 for name, each in used.items()},
-        "bytes to etcd": await asyncio.to_thread(_bytes_to_etcd, lab.pid("etcd")),
-        "bytes to the node": lab.inside(NODE, _bytes_received),
-    }
-
-
-def _bytes_to_etcd(pid: int) -> float:
-    """Return the bytes that etcd has written to its log."""
-
-    def ask() -> str:
-        with urllib.request.urlopen(_ETCD_METRICS, timeout=30) as answer:
-            text: str = answer.read().decode()
-            return text
-
-    text = in_namespace(Path(f"/proc/{pid}/ns/net"), ask)
-    lines = (line.split() for line in text.splitlines())
-    return next(float(line[1]) for line in lines if line and line[0] == "etcd_disk_wal_write_bytes_total")
-
-
-def _bytes_received() -> float:
-    """Return the bytes that this network namespace has received on its first interface to others."""
-    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
-    counters = {name.strip(): values.split() for name, _, values in (line.partition(":") for line in lines)}
-    return float(counters["eth0"][0])

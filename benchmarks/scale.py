@@ -23,7 +23,7 @@ from benchmarks.records import Records
 from benchmarks.scope import Scope
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NAMESPACES, SERVICES, JsonObject
 from lab.lab import Lab
 
 SCENARIO = "scale"
@@ -34,6 +34,7 @@ _WRITERS = 16
 _UNRELATED = 3
 """Single changes measured after each step."""
 _APP = "web"
+_NAME = "many-"
 _SINGLES = "unrelated"
 """The namespace of the single Services."""
 _VIPS, _SINGLE_VIPS = 1, 200
@@ -141,6 +142,9 @@ class _Steps:
         self._add(endpoints, series.AFTER_WRITES, "s", there - written)
         if single is not None:
             self._add(endpoints, series.MEANWHILE, "ms", single * 1000)
+        if self._subject.ours:
+            right_s = await self._until_statuses_are_right(endpoints) - there
+            self._add(endpoints, "in the kernel until all statuses are right", "s", right_s)
         await self._settled()
         for name, after in usages(self._lab).items():
             self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)
@@ -177,6 +181,19 @@ class _Steps:
         if there > wanted:
             raise AssertionError(f"there are {there} backends instead of {wanted}")
         return True
+
+    async def _until_statuses_are_right(self, endpoints: int) -> float:
+        """Return when the status of each farm had this number of backends, and said that all nodes have them.
+
+        Farms are listed every few seconds, so this is a little late. Raises TimeoutError.
+        """
+        async with asyncio.timeout(_SETTLED_WITHIN_S):
+            while True:
+                listed = await self._kube.list(FARMS, "default", transform=_shown, not_older_than="0")
+                many = [each["backends"] for each in listed.items if each["metadata"]["name"].startswith(_NAME)]
+                if many.count(endpoints) == self._services:
+                    return time.monotonic()
+                await asyncio.sleep(_SETTLED_S)
 
     def _add(self, endpoints: int, metric: str, unit: str, value: float, **more: str | int) -> None:
         parameters = {"services": self._services, "endpoints": endpoints, **more}
@@ -229,8 +246,16 @@ class _Steps:
                 before = after
 
 
+def _shown(farm: JsonObject) -> JsonObject:
+    """Return the number of backends that the status of a farm says all nodes have; -1 while not all have them."""
+    status = farm.get("status") or {}
+    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    everywhere = conditions.get("EndpointsProgrammed") == "True"
+    return {"metadata": {"name": farm["metadata"]["name"]}, "backends": status["readyBackends"] if everywhere else -1}
+
+
 def _name(number: int) -> str:
-    return f"many-{number}"
+    return f"{_NAME}{number}"
 
 
 def _addresses(endpoints: int) -> list[str]:

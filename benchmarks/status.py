@@ -2,7 +2,7 @@
 
 Endpoints are added to Services and removed again, at a steady rate. The notifications of nftables on each node tell
 when a change is in its kernel, a watch when the farm's status has that number of backends. Delays are counted from the
-last node.
+last node. What the changes cost is counted beside kube-proxy, which writes no status.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 from benchmarks import cluster
-from benchmarks.processes import usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
-from benchmarks.subjects import NFTABLES, NFTLB, Subject
+from benchmarks.spending import counters
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, JsonObject
 from lab.lab import Lab
 
 SCENARIO = "status"
-SUBJECTS = (Subject(NFTABLES), Subject(NFTLB))
+SUBJECTS = (Subject(NFTABLES), Subject(NFTLB), Subject(KUBE_PROXY))
 
 _ENDPOINTS = 10
 _STEPS = 4
@@ -134,7 +134,7 @@ class _Statuses:
 
 
 def run(records: Records, scope: Scope) -> None:
-    """Measure both engines."""
+    """Measure both engines and kube-proxy."""
     asyncio.run(_run(records, _FULL if scope.full else _SHORT))
 
 
@@ -151,7 +151,8 @@ async def _place(subject: Subject, services: int) -> AsyncIterator[tuple[Lab, Ku
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.create_others(kube, services, endpoints=_ENDPOINTS)
-            await cluster.until_in_sync(kube, 300)
+            if subject.ours:
+                await cluster.until_in_sync(kube, 300)
             await asyncio.sleep(_SETTLED_S)
             yield lab, kube
     finally:
@@ -159,24 +160,41 @@ async def _place(subject: Subject, services: int) -> AsyncIterator[tuple[Lab, Ku
 
 
 async def _measure(records: Records, subject: Subject, lab: Lab, kube: Kube, load: _Load) -> None:
+    keys: dict[str, str | int | float] = {"services": load.services, "changes per s": load.per_s}
+    if not subject.ours:
+        await _spent(records, subject, lab, kube, load, keys)
+        return
     statuses = _Statuses()
     following = asyncio.create_task(statuses.follow(kube))
     with contextlib.ExitStack() as stack:
         kernels = [stack.enter_context(contextlib.closing(_Kernel(lab, node.name))) for node in lab.nodes]
         await asyncio.sleep(2)
-        before = usages(lab)
-        changes = await _change(kube, load)
-        after = usages(lab)
+        changes = await _spent(records, subject, lab, kube, load, keys)
         written = statuses.written
         await asyncio.sleep(_SETTLED_S)
         following.cancel()
         _record(records, subject, load, changes, kernels, statuses)
     number = sum(map(len, changes.values()))
-    keys: dict[str, str | int | float] = {"services": load.services, "changes per s": load.per_s}
     records.add(SCENARIO, subject.name, "statuses per change", "", written / number, **keys)
-    for name, used in after.items():
-        cpu_ms = (used.cpu_s - before[name].cpu_s) * 1000 / number
-        records.add(SCENARIO, subject.name, f"processor time of {name} per change", "ms", cpu_ms, **keys)
+
+
+async def _spent(
+    records: Records,
+    subject: Subject,
+    lab: Lab,
+    kube: Kube,
+    load: _Load,
+    keys: dict[str, str | int | float],
+) -> dict[str, list[_Change]]:
+    """Make the changes of a load, and record what one cost. Return the changes of each Service."""
+    before = await counters(lab, subject.programs)
+    changes = await _change(kube, load)
+    after = await counters(lab, subject.programs)
+    number = sum(map(len, changes.values()))
+    for counter, value in after.items():
+        unit = "bytes" if counter.startswith("bytes") else "ms"
+        records.add(SCENARIO, subject.name, f"{counter} per change", unit, (value - before[counter]) / number, **keys)
+    return changes
 
 
 async def _change(kube: Kube, load: _Load) -> dict[str, list[_Change]]:

@@ -58,7 +58,7 @@ class KernelChains(NetfilterClient):
     async def table_handle(self, family: str, table: str) -> int | None:
         """See ``ChainReader``."""
         for found in await self._netfilter.ask(family, netlink.GET_TABLE, netlink.text(_TABLE_NAME, table)):
-            return _number(found, _TABLE_HANDLE)
+            return int.from_bytes(netlink.find(found, _TABLE_HANDLE) or b"", "big")
         return None
 
     async def first_rule(self, family: str, table: str, chain: str) -> int | None:
@@ -106,7 +106,3 @@ class KernelChains(NetfilterClient):
             return [
                 destinations.of_element(element) async for answer in answers for element in readback.elements_of(answer)
             ]
-
-
-def _number(data: bytes, kind: int) -> int:
-    return int.from_bytes(netlink.find(data, kind) or b"", "big")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,22 @@ async def test_a_listener_goes_from_one_farm_to_another_beside_one_that_is_refus
     applied = await unwilling.apply(bad=spec(VIPS[1], ENDPOINTS[1]), taker=NEW, web=None)
     assert list(applied.refused) == ["bad"]
     assert reached(VIPS[0], 4).keys() == set(ENDPOINTS[2:4])
+
+
+async def test_a_table_that_is_refused_as_a_whole_is_written_later_with_all_that_is_used(
+    unwilling: UnwillingNode,
+) -> None:
+    await unwilling.apply(web=OLD, other=spec(VIPS[1], *ENDPOINTS[2:5]), gone=spec(VIPS[2], ENDPOINTS[0]))
+    await unwilling.apply(other=spec(VIPS[1], ENDPOINTS[4]), gone=None)
+    for _ in range(2):
+        await unwilling.node.engine.maintain(busy=True)
+        subprocess.run(["nft", "delete", "table", "inet", TABLE], check=True)  # noqa: ASYNC221 - nothing else runs
+        unwilling.begin(errno.ENOMEM, times=1)
+        with pytest.raises(errors.KernelError):
+            await unwilling.node.engine.repair()
+        await unwilling.node.engine.repair()
+        assert await unwilling.drift() is None
+        assert reached(VIPS[0], 4).keys() == set(ENDPOINTS[:2])
+        assert ask(VIPS[1]) == ENDPOINTS[4]
+        await unwilling.node.engine.maintain(busy=False)
+        assert await unwilling.drift() is None

@@ -14,7 +14,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.api.conflicts import Conflict, Loss, lost_listeners
+from kube_nftlb.api.conflicts import Loss, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
@@ -145,17 +145,14 @@ def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker 
 
 def _lost_here(farm: Farm, loss: Loss | None, node: NodeFacts) -> Problem | None:
     """Return a problem for conflicts on addresses of this node; the operator reports the others."""
-    here = [each for each in _conflicts(loss) if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
+    conflicts = loss.conflicts if loss is not None else ()
+    here = [each for each in conflicts if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
     if not here:
         return None
     winner, _, lost = here[0]
     more = f" (and {len(here) - 1} more)" if len(here) > 1 else ""
     message = f"farm {'/'.join(winner)} has {_shown(lost)}, an address of this node{more}"
     return _problem(farm, "AddressInUse", message)
-
-
-def _conflicts(loss: Loss | None) -> tuple[Conflict, ...]:
-    return loss.conflicts if loss is not None else ()
 
 
 def _shown(listener: Listener) -> str:

@@ -33,7 +33,7 @@ class EarlierRules:
     async def read(self) -> None:
         """Read the agent table before it is changed, the first time. Raises KernelError."""
         if self._restricted is None:
-            self._restricted = restricted(await self._reader.contents(layout.TABLE, _is_anything))
+            self._restricted = restricted(await self._reader.contents(layout.TABLE, lambda _: True))
 
     def adopt(self, engines: Engines, owner: Callable[[Listener], FarmKey | None]) -> None:
         """Decide which listeners are of no farm, once all farms are known and the engines were read."""
@@ -63,7 +63,3 @@ def restricted(found: TableContents) -> frozenset[Listener]:
 
 def _keys(of: SetContents) -> Iterable[bytes]:
     return (netlink.find(each, ELEMENT_KEY, VALUE) or b"" for each in of.elements)
-
-
-def _is_anything(_: SetContents) -> bool:
-    return True

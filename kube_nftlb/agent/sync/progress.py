@@ -16,6 +16,8 @@ class SliceWatermark:
 
     def __init__(self) -> None:
         self._waiting: dict[FarmKey, int] = {}
+        self._untaken: dict[FarmKey, int] = {}
+        """The same of the changes since a farm was last taken from the queue."""
         self._seen = 0
         self.changed_at = 0
         """The latest resourceVersion at which a farm got other endpoints."""
@@ -29,7 +31,22 @@ class SliceWatermark:
         """Note that farms got other endpoints at a resourceVersion."""
         for key in keys:
             self._waiting.setdefault(key, version)
+            self._untaken.setdefault(key, version)
             self.changed_at = max(self.changed_at, version)
+
+    def taken(self, keys: Iterable[FarmKey]) -> None:
+        """Note that farms are about to be programmed, with all changes until now."""
+        for key in keys:
+            self._untaken.pop(key, None)
+
+    def incomplete(self, keys: Iterable[FarmKey]) -> None:
+        """Note that an engine could not program all of these farms: they are to be taken again."""
+        self._untaken.update({key: self._waiting[key] for key in keys if key in self._waiting})
+
+    def verified(self, key: FarmKey) -> None:
+        """Note that the kernel has a farm as it was last taken; it may wait again since."""
+        if key in self._untaken:
+            self._waiting[key] = self._untaken[key]
 
     def seen(self, version: int) -> None:
         """Note how far the watch has come."""

@@ -173,12 +173,14 @@ class Reconciler:
         await self._programmer.update_policies()
         index = self._state.index
         keys = queue.take(last={key for name in self._engines.suspects if (key := index.key(name)) is not None})
+        self._state.slices.taken(keys)
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}
         now = self._clock.now()
         refused = {by_name[name]: why for name, why in outcome.refused.items() if name in by_name}
         incomplete = [by_name[name] for name in outcome.incomplete if name in by_name]
         queue.applied(refused, incomplete, now, now - started)
+        self._state.slices.incomplete(incomplete)
         self._repair.changed()
         metrics.SYNC_SECONDS.observe(now - started)
         self._report()

@@ -46,7 +46,9 @@ class Verification:
         queue = self._state.queue
         for key, refused in queue.to_verify(self._timing.verify_batch, self._state.load_balancers):
             await self._verify(key, refused)
-            queue.verified(key)
+            if key in queue.unverified:
+                queue.verified(key)
+                self._state.slices.verified(key)
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
         """Compare a farm with the kernel. One that is ``refused``, or fails twice, is left as it was or withdrawn."""

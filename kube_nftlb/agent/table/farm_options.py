@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.table import layout
-from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.listeners import Listener
@@ -150,7 +149,9 @@ class _Options:
             if backend.established is not None:
                 port = f" th dport {backend.port}" if backend.port is not None else ""
                 match = f"{self._family} daddr {backend.ip}{port} ct count over {backend.established}"
-                yield self._limit(f"est-connlimit-{_digest(_target(backend))}", match, backend.established_log_prefix)
+                yield self._limit(
+                    f"est-connlimit-{_digest(f'{backend.ip} {backend.port}')}", match, backend.established_log_prefix
+                )
 
     def _limit(self, kind: str, match: str, prefix: str | None, clients: NamedSet | None = None) -> _Limit:
         over = Chain(f"over-{kind}-{self._name}", _above(self._spec.limits, prefix or f"{kind}-{self._name}"))
@@ -182,10 +183,6 @@ def _above(limits: Limits, prefix: str) -> tuple[str, ...]:
 
 def _log_rule(prefix: str) -> str:
     return f'log prefix "{prefix} "'
-
-
-def _target(backend: Backend) -> str:
-    return f"{backend.ip} {backend.port}"
 
 
 def _digest(text: str) -> str:

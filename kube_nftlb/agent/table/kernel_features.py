@@ -32,9 +32,10 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
             "limits of established connections need a kernel with CONFIG_NFT_CONNLIMIT (module nft_connlimit)",
         )
     if spec.queue is not None:
+        # The same for each of the 65,536 numbers, so that it is remembered once.
         yield Feature(
             f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"
-            f"add rule inet {_TABLE} probe queue num {spec.queue} bypass\n",
+            f"add rule inet {_TABLE} probe queue num 0 bypass\n",
             "queue needs a kernel with CONFIG_NFT_QUEUE and CONFIG_NETFILTER_NETLINK_QUEUE "
             "(modules nft_queue and nfnetlink_queue)",
         )

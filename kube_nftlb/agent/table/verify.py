@@ -23,7 +23,7 @@ class TableVerifier:
     async def drift(self) -> str | None:
         """Return how the kernel deviates, or None. Elements that packets add do not count."""
         # First, as clients wait for a table that is gone.
-        if self._table.seal not in (await self._reader.contents(TABLE, _no_set)).chains:
+        if self._table.seal not in (await self._reader.contents(TABLE, lambda _: False)).chains:
             return f"the table inet {TABLE} was deleted, or is of another state"
         try:
             wanted = await self._expected()
@@ -49,7 +49,3 @@ class TableVerifier:
 
 def _all_sets(_: SetContents) -> bool:
     return True
-
-
-def _no_set(_: SetContents) -> bool:
-    return False

@@ -203,6 +203,11 @@ def new_elements(table: str, name: str, elements: Iterable[tuple[bytes, bytes]])
     return _elements(_NEW_ELEMENTS, table, name, (element(key, data) for key, data in elements))
 
 
+def new_parts(table: str, name: str, parts: Iterable[bytes]) -> Iterator[Message]:
+    """Yield what adds elements to a set or map, which are given as attributes of a list, several in each part."""
+    return _elements(_NEW_ELEMENTS, table, name, parts)
+
+
 def new_listed_elements(table: str, name: str, elements: Iterable[bytes], of: bytes) -> Message:
     """Return what adds elements, given as attributes of a list, to a set or map; ``of`` are more attributes of it."""
     return Message(_NEW_ELEMENTS, _CREATE, element_list(table, name, elements) + of)

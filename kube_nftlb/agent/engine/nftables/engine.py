@@ -112,21 +112,23 @@ class NftablesEngine:
         placed: dict[str, Placement | None] = {}
         refused: dict[str, str] = {}
         for name, farm in changes.items():
-            if farm is not None and self._number(farm) is None:
+            number = self._number(farm) if farm is not None else 0
+            if number is None:
                 refused[name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
                 continue
             try:
-                placed[name] = self._place(farm) if farm is not None else None
+                before = self._table.placements.get(name)
+                placed[name] = place(farm, before, number) if farm is not None else None
             except Exception as error:
                 # One unexpected farm must not end the service of all others.
                 _log.exception("cannot place a farm", farm=name)
                 refused[name] = f"unexpected error: {error!r}"
-        before = {name: self._table.placements.get(name) for name in placed}
+        earlier = {name: self._table.placements.get(name) for name in placed}
         refused |= await self._put(placed)
         for name in changes:
             self._refused.pop(name, None)
         self._refused |= refused
-        changed = {name for name in placed if before[name] != self._table.placements.get(name)}
+        changed = {name for name in placed if earlier[name] != self._table.placements.get(name)}
         return Applied(refused, changed=changed)
 
     async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
@@ -144,9 +146,6 @@ class NftablesEngine:
     async def is_missing(self) -> bool:
         """See ``TableEngine``."""
         return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
-
-    def _place(self, farm: NodeFarm) -> Placement:
-        return place(farm, self._table.placements.get(farm.name), self._number(farm) or 0)
 
     def _number(self, farm: NodeFarm) -> int | None:
         """Return the number of a farm, 0 if it needs none; None if there is none left."""
@@ -209,6 +208,7 @@ class NftablesEngine:
             await self._table.sweep()
             self._swept = self._table.revision
         if not busy:
+            self._table.prepare()
             await self._affinity_use.check(self._table.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)

@@ -3,12 +3,23 @@
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TypeVar
 
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftables import adoption, affinity, elements, layout, reading, rules, scheduling, skeleton
+from kube_nftlb.agent.engine.nftables import (
+    adoption,
+    affinity,
+    elements,
+    encoded,
+    layout,
+    reading,
+    rules,
+    scheduling,
+    skeleton,
+)
 from kube_nftlb.agent.engine.nftables.elements import Element
 from kube_nftlb.agent.engine.nftables.layout import TABLE, TableFamily
 from kube_nftlb.agent.engine.nftables.placement import Placement
@@ -33,6 +44,8 @@ _CLASHES = (errno.ENOENT, errno.EEXIST, errno.EBUSY)
 
 _KEY_BYTES = reading.key_bytes()
 
+_T = TypeVar("_T")
+
 _Dump = dict[str, dict[bytes, bytes]]
 """The elements of each map and set, by name: data as attributes, by key."""
 
@@ -54,6 +67,9 @@ class KernelTable:
         """Number of farms that have each element that farms share."""
         self._sums: dict[str, tuple[int, int]] = {}
         """The number of elements of each map and set, and the sum of their hashes."""
+        self._encoded = encoded.EncodedFarms()
+        self._unprepared: dict[str, None] = {}
+        """Farms whose elements were not encoded yet."""
         self.revision = 0
         """Higher after each change of a placement."""
         self._created = False
@@ -198,6 +214,8 @@ class KernelTable:
 
     def _replace(self, name: str, before: Placement | None, after: Placement | None) -> None:
         self.revision += 1
+        self._encoded.forget(name)
+        self._unprepared[name] = None
         if before is not None:
             self._uses.subtract(elements.chains(before))
             del self.placements[name]
@@ -300,16 +318,25 @@ class KernelTable:
 
     async def _rewrite(self) -> None:
         """Write all anew. What clients are remembered for is lost. Raises KernelError: nothing has changed then."""
-        placements = dict(self.placements)
-        known = (self._chains, self._uses, self._shared, self._sums, self._created)
-        self.placements, self._chains, self._uses, self._shared, self._sums = {}, set(), Counter(), {}, {}
-        self._created = False
-        try:
-            await self._commit(placements)
-        except errors.KernelError:
-            self.placements = placements
-            self._chains, self._uses, self._shared, self._sums, self._created = known
-            raise
+        if not self.placements:
+            self._forget()
+            self._created = False
+            return
+        needed = {name for name, uses in self._uses.items() if uses > 0}
+        used = {each: uses for each, uses in self._shared.items() if uses}
+        all_ = [self._encoded.of(placement) async for placement in _in_turns(self.placements.values())]
+        creation = await self._rules.creation()
+        chains = rules.new_chains(needed, ())
+        await self._netfilter.commit([*creation, *chains, *encoded.added(all_), *elements.added(used)])
+        self._count((each for each in self._shared if each not in used), -1)
+        self._chains, self._shared, self._created = needed, used, True
+
+    def prepare(self) -> None:
+        """Make ready what ``repair`` sends if all is lost, of some farms that have changed."""
+        for name in list(self._unprepared)[:_FARMS_AT_ONCE]:
+            self._unprepared.pop(name)
+            if (placement := self.placements.get(name)) is not None:
+                self._encoded.keep(placement)
 
     async def _dump(self) -> _Dump:
         return {name: dict(await self._reader.dump(name, length)) for name, length in _KEY_BYTES.items()}
@@ -354,13 +381,18 @@ def _messages(refused: Mapping[str, errors.KernelError]) -> dict[str, str]:
 
 async def _by_key(placements: Iterable[Placement | None]) -> dict[tuple[str, bytes], Element]:
     found = {}
-    for number, placement in enumerate(placements):
+    async for placement in _in_turns(placements):
         if placement is not None:
             found.update({(each.map, each.key): each for each in elements.elements(placement)})
-        if number % _FARMS_AT_ONCE == _FARMS_AT_ONCE - 1:
-            # The whole table may be written at once.
-            await asyncio.sleep(0)
     return found
+
+
+async def _in_turns(some: Iterable[_T]) -> AsyncIterator[_T]:
+    """Yield all, and let others have their turn: the whole table may be written at once."""
+    for number, each in enumerate(list(some)):
+        yield each
+        if number % _FARMS_AT_ONCE == _FARMS_AT_ONCE - 1:
+            await asyncio.sleep(0)
 
 
 def _sum(found: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:

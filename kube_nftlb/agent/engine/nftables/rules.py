@@ -1,7 +1,7 @@
 """The rules and declarations that the table is to have: what the kernel makes of them, and how it deviates."""
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 from kube_nftlb.agent.engine.nftables import affinity, layout, scheduling, skeleton
 from kube_nftlb.agent.engine.nftables.layout import TABLE, TableFamily
@@ -78,7 +78,12 @@ def new_chains(needed: Collection[str], known: Collection[str], table: str = TAB
     for family, namespace in sorted(affinity.maps(new) - affinity.maps(known)):
         yield affinity.new_map(family, namespace, table)
     for name in sorted(new, key=scheduling.rank):
-        yield from messages.new_chain(table, name, scheduling.parse(name).rules())
+        yield from _new_chain(table, name)
+
+
+@lru_cache(maxsize=4096)
+def _new_chain(table: str, name: str) -> tuple[Message, ...]:
+    return tuple(messages.new_chain(table, name, scheduling.parse(name).rules()))
 
 
 def is_scheduling(name: str) -> bool:

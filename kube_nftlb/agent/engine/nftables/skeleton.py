@@ -59,10 +59,6 @@ def rule_counts() -> dict[str, int]:
     return {name: len(rules) for name, _, rules in _all_chains() if rules}
 
 
-def _key(family: TableFamily) -> str:
-    return f"inet_proto . {ADDRESS_TYPE[family]} . inet_service"
-
-
 def _key_expression(family: TableFamily) -> str:
     return f"meta l4proto . {family} daddr . th dport"
 
@@ -71,7 +67,7 @@ def _maps(family: TableFamily) -> Iterator[str]:
     """Yield the declarations of what farms put elements into (``reading.key_bytes`` has the lengths of the keys)."""
     address, number = ADDRESS_TYPE[family], "numgen random mod 2"
     for part, key, expression, endpoint in (
-        ("", _key(family), _key_expression(family), f"{family} daddr . th dport"),
+        ("", f"inet_proto . {address} . inet_service", _key_expression(family), f"{family} daddr . th dport"),
         ("-all", address, f"{family} daddr", f"{family} daddr"),
     ):
         suffix = f"{part}-{family}"

@@ -122,13 +122,8 @@ class Mirror:
         """Carry out steps, and add to ``sessions`` those that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
         for batch in _batches(steps, alone=self._suspects):
-            remaining = [step for step in batch if step.name not in failed]
-            if not remaining:
-                continue
-            restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
-            for name in restarted - sessions.keys():
-                sessions[name] = await self.sessions.remembered(name)
-            failed.update(await self._attempt(remaining))
+            if remaining := [step for step in batch if step.name not in failed]:
+                failed.update(await self._attempt(remaining, sessions))
         return failed
 
     @contextlib.contextmanager
@@ -155,9 +150,9 @@ class Mirror:
         """Note that nftlb was restarted, so that a mark may be another backend's."""
         self._unrestored = {}
 
-    async def _attempt(self, batch: list[Step]) -> dict[str, str]:
+    async def _attempt(self, batch: list[Step], sessions: dict[str, Remembered]) -> dict[str, str]:
         try:
-            await self._send(batch)
+            await self._send(batch, sessions)
         except errors.NftlbError as error:
             await self.sync()
             if len(batch) == 1:
@@ -168,16 +163,18 @@ class Mirror:
             return failed
         return {}
 
-    async def _send(self, batch: list[Step]) -> None:
-        names = {step.name for step in batch}
-        farms = {name: self.present.get(name) for name in names}
+    async def _send(self, batch: list[Step], sessions: dict[str, Remembered]) -> None:
+        farms = {step.name: self.present.get(step.name) for step in batch}
+        restarted = {step.name for step in batch if restarts(farms[step.name], step)}
         for step in batch:
             farms[step.name] = after(farms[step.name], step)
         asked = request(*batch)
-        await self._change(asked, names)
+        for name in restarted - sessions.keys():
+            sessions[name] = await self.sessions.remembered(name)
+        await self._change(asked, farms.keys())
         for name, farm in farms.items():
             self._set(name, farm)
-        for name in names:
+        for name in farms:
             # At once: what nftlb has left in the map is in the way of what it adds next.
             await self.sessions.settle(name)
 

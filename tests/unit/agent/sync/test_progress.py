@@ -80,3 +80,28 @@ def test_farms_that_wait_for_something_else_do_not_count() -> None:
     slices = SliceWatermark()
     slices.seen(20)
     assert slices.update({WEB}) == 20
+
+
+def test_a_farm_whose_endpoints_change_all_the_time_holds_the_watermark_only_since_what_was_not_taken() -> None:
+    slices, pending = SliceWatermark(), {WEB}
+    slices.changed([WEB], 7)
+    slices.taken([WEB])
+    slices.changed([WEB], 9)
+    slices.changed([WEB], 11)
+    slices.seen(11)
+    assert slices.update(pending) == 6, "the change of 7 is not verified"
+    slices.verified(WEB)
+    assert slices.update(pending) == 8
+    slices.taken([WEB])
+    slices.verified(WEB)
+    assert slices.update(set()) == 11
+
+
+def test_a_farm_that_is_incomplete_holds_the_watermark_of_slices_though_it_is_verified() -> None:
+    slices, pending = SliceWatermark(), {WEB}
+    slices.changed([WEB], 7)
+    slices.taken([WEB])
+    slices.incomplete([WEB])
+    slices.changed([WEB], 9)
+    slices.verified(WEB)
+    assert slices.update(pending) == 6

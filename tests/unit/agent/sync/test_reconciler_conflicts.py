@@ -28,6 +28,23 @@ async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node)
     assert list(node.engine.farms) == ["young--http"]
 
 
+async def test_a_farm_that_loses_its_addresses_is_not_among_the_failed_any_more(node: Node) -> None:
+    node.engine.refused["young--http"] = "out of memory"
+    await node.program([farm("young--http", created="2026-02-01T00:00:00Z")], 20)
+    assert node.reason("young--http") == "Refused"
+    await node.change(farm("old--http", version=21))
+    assert node.reason("young--http") is None
+
+
+async def test_a_farm_that_is_valid_again_has_no_problem_any_more(node: Node) -> None:
+    await node.program([farm()], 20)
+    node.put_unreadable(WEB, 21)
+    await node.settle(21)
+    assert node.reason() == "Invalid"
+    await node.change(farm(generation=3, version=22))
+    assert node.reason() is None
+
+
 async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     await node.program([farm()], 20)
     calls: list[list[str]] = []

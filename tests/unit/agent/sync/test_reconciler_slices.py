@@ -1,9 +1,12 @@
 """The loop follows EndpointSlices."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kube_nftlb import metrics
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
+from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.endpointslices.slices import Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_policy
 from tests.unit.agent.sync.conftest import Node
@@ -92,3 +95,23 @@ async def test_a_policy_applies_to_endpoints_by_reference_too(node: Node) -> Non
     await node.settle_slices(21)
     assert served(node) == ["10.244.1.2"]
     assert node.reason() is None
+
+
+async def test_a_farm_whose_endpoints_change_all_the_time_holds_no_watermark() -> None:
+    node = Node(Timing(verify_within_s=-1))
+    node.start([])
+    await node.program([farm(**FROM_WEB)], 10)
+    apply, version = node.engine.apply, 100
+
+    async def applied(changes: FarmChanges) -> Applied:
+        nonlocal version
+        outcome = await apply(changes)
+        version += 1
+        node.put_slice(slice_of(f"10.244.1.{version % 50 + 1}"), version)
+        await asyncio.sleep(0)
+        return outcome
+
+    node.engine.apply = applied  # type: ignore[method-assign]  # noted, and called
+    node.put_slice(slice_of("10.244.2.1"), version)
+    await node.settle_slices(120)
+    await node.stop()

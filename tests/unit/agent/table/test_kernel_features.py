@@ -1,0 +1,25 @@
+"""The kernel is asked for each feature once, whatever farms need it for."""
+
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
+from tests.builders import farm
+from tests.fakes.nft import FakeNft
+
+
+class _Counting(FakeNft):
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked: list[str] = []
+
+    async def check(self, commands: str) -> str | None:
+        self.checked.append(commands)
+        return await super().check(commands)
+
+
+async def test_queues_of_any_number_are_one_feature() -> None:
+    nft = _Counting()
+    features = FeatureProbe(nft)
+    specs = [farm(queue=number).spec for number in (1, 2, 65535)]
+    for spec in specs:
+        await features.probe(spec)
+    assert len(nft.checked) == 1
+    assert [features.missing(spec) for spec in specs] == [None] * 3
