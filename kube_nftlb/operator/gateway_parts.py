@@ -1,5 +1,6 @@
 """What serves Gateway API, connected: a part of ``parts.Parts``."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -54,9 +55,15 @@ class GatewayParts:
         """Return what writes, in the leader alone."""
         return [self._decide, *[self._statuses.work] * _STATUS_WORKERS]
 
+    @property
+    def claimed(self) -> asyncio.Event:
+        """Set once it is known which addresses Gateways have had."""
+        return self._gateways.claimed
+
     async def _decide(self) -> None:
-        # Services do not wait for that: a kind that cannot be listed is no reason to let all be as it is.
+        # Services do not wait for that, but for new addresses: a kind that cannot be listed is no reason to let all be.
         await self._informer.listed.wait()
+        await self._informer.catch_up()
         await self._gateways.run()
 
     def knows(self, part: Part) -> bool | None:

@@ -117,7 +117,15 @@ class Parts:
         if book is not None and self.ingest.pools is not None:
             reconcile = self.reconciler.services.queue.add
             self._addresses = AddressAssigner(
-                kube, self.ingest, book, self._events, clock, self.mark, reconcile, self._addresses_freed
+                kube,
+                self.ingest,
+                book,
+                self._events,
+                clock,
+                self.mark,
+                reconcile,
+                self._addresses_freed,
+                claimed=self._gateways.claimed if self._gateways is not None else None,
             )
             self._pool_statuses = PoolStatuses(kube, book)
             self._address_informer = AddressInformer(kube, self.ingest.pools, book, self.mark, self._namespace_changed)

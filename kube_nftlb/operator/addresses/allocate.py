@@ -109,12 +109,12 @@ def keeps(request: Request, family: Family, book: Book) -> Ip | None:
     given, assigned = book.status(request.key), book.assigned(request.key)
     for ip in (*assigned, *given.ips):
         known = ip in assigned or given.ours or book.pool_of(ip) is not None
-        if ip.family == family and known and not _loses(request, ip, book):
+        if ip.family == family and known and not loses(request, ip, book):
             return ip
     return None
 
 
-def _loses(request: Request, ip: Ip, book: Book) -> bool:
+def loses(request: Request, ip: Ip, book: Book) -> bool:
     """Return true if an address is an older Service's, with which it cannot be shared.
 
     It happens only if somebody else writes statuses: ports that change later move no address.

@@ -3,12 +3,12 @@
 An address that it has stays, whatever becomes of its pool, as long as it asks for none itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.gateway.gateway import Gateway
-from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, keeps
+from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, keeps, loses
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.ranges import Ip, ip_of
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
@@ -36,24 +36,34 @@ def request_of(key: GatewayKey, gateway: Gateway, wanted: AddressRequest) -> Req
     )
 
 
-def given(status: Mapping[str, Any], book: Book, *, is_ours: Callable[[str], bool]) -> Iterator[Ip]:
-    """Yield the addresses in the status of a Gateway that it got from us: those of pools, or that ``is_ours`` knows.
-
-    Others may be those of the controller that had the Gateway before.
-    """
-    listed = status.get("addresses")
-    for each in (listed if isinstance(listed, list) else [])[:_READ_MAX]:
+def listed(status: Mapping[str, Any]) -> Iterator[Ip]:
+    """Yield the addresses in the status of a Gateway; who wrote them is not known."""
+    found = status.get("addresses")
+    for each in (found if isinstance(found, list) else [])[:_READ_MAX]:
         try:
-            ip = ip_of(str(each["value"]))
+            yield ip_of(str(each["value"]))
         except (ValueError, TypeError, KeyError):
             continue
-        if book.pool_of(ip) is not None or is_ours(str(ip)):
-            yield ip
+
+
+def regained(request: Request, ips: Iterable[Ip], book: Book) -> tuple[Ip, ...]:
+    """Return what a Gateway has, with those of these addresses that it could get, too, if it asked for them now."""
+    found: list[Ip] = []
+    had = book.status(request.key).ips
+    for ip in dict.fromkeys(ips):
+        if ip not in had and not isinstance(asked(request, ip, book, found), Refusal):
+            found.append(ip)
+    return (*had, *found)
 
 
 def allocate(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple[Ip, ...], AddressState]:
     """Return the addresses that a Gateway is to have, and what to say of them. ``book`` has it and all others."""
-    found, problem = _static(request, wanted, book) if wanted.static else _of_families(request, wanted, book)
+    if wanted.only_kept:
+        found, problem = tuple(ip for ip in book.has(request.key) if not loses(request, ip, book)), ""
+    elif wanted.static:
+        found, problem = _static(request, wanted, book)
+    else:
+        found, problem = _of_families(request, wanted, book)
     texts = tuple(map(str, found))
     if not problem:
         return found, AddressState(texts)
@@ -69,7 +79,7 @@ def _static(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple
         except ValueError as error:
             problem = problem or f"spec.addresses: {error}"
             continue
-        keeping = ip in book.has(request.key) and keeps(request, ip.family, book) is not None
+        keeping = ip in book.has(request.key) and not loses(request, ip, book)
         result = ip if keeping else asked(request, ip, book, list(found))
         if isinstance(result, Refusal):
             problem = problem or f"spec.addresses: {result.message}"

@@ -147,9 +147,10 @@ class GatewayStore:
         self.written[ref] = Written(metadata["uid"], version, status if isinstance(status, dict) else {})
         try:
             new = _MODELS[resource].model_validate(raw)
-        except ValidationError as error:
+        except Exception as error:
             # The API server validates it, too, unless its definition is another one. It must not stop all others.
-            _log.warning("cannot parse object, ignored", kind=resource.kind, name=ref.name, error=first_error(error))
+            why = first_error(error) if isinstance(error, ValidationError) else repr(error)
+            _log.warning("cannot parse object, ignored", kind=resource.kind, name=ref.name, error=why)
             self._forget(ref)
             return
         key, table = _key(ref), self._tables[resource]

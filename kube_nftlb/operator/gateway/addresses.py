@@ -10,12 +10,13 @@ from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 
 _TEXT_MAX = 253
+_KEPT = AddressRequest(only_kept=True)
 
 
 class Asked(NamedTuple):
-    """What a Gateway asks for, or why it gets nothing: because its Accepted or its Programmed is false."""
+    """What a Gateway asks for, or why it gets nothing new: because its Accepted or its Programmed is false."""
 
-    request: AddressRequest | None
+    request: AddressRequest
     unsupported: Problem | None = None
     """Accepted is false: no address of this kind exists here."""
     unclear: str = ""
@@ -28,18 +29,18 @@ def asked(gateway: Gateway) -> Asked:
     kinds = {each.type or "IPAddress" for each in addresses} - {"IPAddress"}
     if kinds:
         message = f"spec.addresses: the type {min(kinds)[:253]} is not supported, only IPAddress is"
-        return Asked(None, Problem("UnsupportedAddress", message))
+        return Asked(_KEPT, Problem("UnsupportedAddress", message))
     if any(each.routability for each in addresses):
         message = "spec.addresses: routability is not supported, addresses are those of NftlbAddressPools"
-        return Asked(None, Problem("UnsupportedAddress", message))
+        return Asked(_KEPT, Problem("UnsupportedAddress", message))
     static = tuple(each.value for each in addresses if each.value)
     if static and len(static) < len(addresses):
         message = "spec.addresses: either all addresses must have a value, or none"
-        return Asked(None, unclear=message)
+        return Asked(_KEPT, unclear=message)
     try:
         pool, families = _pool(gateway), _families(gateway)
     except ValueError as error:
-        return Asked(None, unclear=str(error))
+        return Asked(_KEPT, unclear=str(error))
     return Asked(AddressRequest(static, () if static else families, pool))
 
 

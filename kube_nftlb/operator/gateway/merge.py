@@ -5,7 +5,14 @@ from typing import Any, Final
 
 from kube_nftlb.api.gateway import GROUP
 from kube_nftlb.operator.gateway.objects import CONTROLLER
-from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayStatus, ListenerStatus, ParentStatus, WantedCondition
+from kube_nftlb.operator.gateway.wanted import (
+    ClassStatus,
+    GatewayStatus,
+    ListenerStatus,
+    ParentStatus,
+    ReleasedStatus,
+    WantedCondition,
+)
 
 OWN: Final = frozenset(("Accepted", "Programmed", "ResolvedRefs", "Conflicted", "SupportedVersion"))
 """The types of the conditions that we write; others are not ours, whatever object has them."""
@@ -72,6 +79,18 @@ def merge_gateway(before: Mapping[str, Any], wanted: GatewayStatus, now: str) ->
         status["addresses"] = [{"type": "IPAddress", "value": ip} for ip in wanted.addresses]
         status["attachedListenerSets"] = wanted.listener_sets
     return _changed(before, status)
+
+
+def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) -> Raw | None:
+    """Return the status of a Gateway without our addresses; None if it has none, or is another controller's by now."""
+    values = {str(each.get("value")) for each in _dicts(before.get("addresses"))}
+    conditions = before.get("conditions")
+    ours = all(_generation(each) <= wanted.generation for each in _dicts(conditions) if each.get("type") in OWN)
+    if not ours or not values or not values <= set(wanted.addresses):
+        return None
+    others = [each for each in _dicts(conditions) if each.get("type") != "Programmed"]
+    had = [each for each in _dicts(conditions) if each.get("type") == "Programmed"]
+    return {**before, "addresses": [], "conditions": [*others, *merge_conditions(had, wanted.conditions, now)]}
 
 
 def _listeners(before: Any, wanted: Iterable[ListenerStatus], now: str) -> list[Raw]:

@@ -1,6 +1,6 @@
 """Decide about all Gateways, and again about those that a change affects."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from kube_nftlb.api.budgets import Budget
@@ -16,6 +16,7 @@ from kube_nftlb.operator.gateway.listeners import Problem, sections
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.sets import ListenerSets
+from kube_nftlb.operator.gateway.status import released_status
 from kube_nftlb.operator.gateway.wanted import (
     ClassStatus,
     GatewayPlan,
@@ -60,6 +61,10 @@ class Planner:
         for route in self._objects.routes:
             result.routes[route] = self._parent_statuses(route)
         return result
+
+    def gateways_of(self, route: RouteKey) -> Collection[ObjectKey]:
+        """Return the Gateways that a route refers to, itself or by a ListenerSet."""
+        return self._references.gateways(route)
 
     def update(self, changes: Changes) -> GatewayPlan:
         """Decide about what these changes affect. Return what is decided about it, whether or not it is new.
@@ -159,6 +164,8 @@ class Planner:
         if gateway is None or of_class is None:
             result.gateways.setdefault(key, None)
             if before is not None:
+                if gateway is not None and before.status.addresses:
+                    result.released[key] = released_status(before.status.addresses, before.subject.gateway, gateway)
                 affected.statuses |= before.parents.keys()
                 _forget(result, key, before)
                 self._replace_farms(key, farms, {}, result)

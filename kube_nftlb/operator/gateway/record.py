@@ -65,7 +65,7 @@ class GatewayRecord:
         self.farms: dict[ObjectKey, WantedFarm] = {}
         self.parents: dict[RouteKey, dict[int, ParentStatus]] = {}
         """The statuses of its routes, by the position of the parentRef."""
-        self._accepted = False
+        self._serves = False
         self._usable: Mapping[ListenerKey, Section] = {}
         self._of_listener: dict[ListenerKey, _OfListener] = {}
 
@@ -94,14 +94,19 @@ class GatewayRecord:
         subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
         wanted = asked(gateway)
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
+        has = address.addresses if address is not None else ()
+        kept = f"; until then it keeps {some_of(has)}" if has else ""
         if wanted.unclear:
-            address = AddressState((), "AddressNotAssigned", wanted.unclear)
+            address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{kept}")
+        # A mistake in what it asks for takes nothing from clients.
+        serves = refused is None or (refused is wanted.unsupported and bool(has))
+        if refused is not None and refused is wanted.unsupported:
+            refused = refused._replace(message=f"{refused.message}{kept}")
         usable = {each.key: each for each in _all(found) if each.usable}
-        everything = (refused is None, usable) != (self._accepted, self._usable)
-        self._accepted, self._usable = refused is None, usable
-        addresses = address.addresses if refused is None and address is not None else ()
+        everything = (serves, usable) != (self._serves, self._usable)
+        self._serves, self._usable = serves, usable
         policy, strange = traffic_policy(gateway)
-        self._build_farms(subject, addresses, policy)
+        self._build_farms(subject, has if serves else (), policy)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
             built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
@@ -168,7 +173,7 @@ class GatewayRecord:
 
     def _served(self, key: RouteKey, attachment: Attachment) -> str:
         """Return what becomes of a route that is attached, as a sentence. Who else is attached, it does not say."""
-        if not self._accepted:
+        if not self._serves:
             return "attached, but the Gateway is not accepted, and nothing is served"
         serves: list[str] = []
         waits: list[str] = []

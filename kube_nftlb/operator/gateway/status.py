@@ -3,13 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from kube_nftlb.api.gateway.gateway import Gateway
 from kube_nftlb.api.gateway.route import ParentReference, Route
 from kube_nftlb.operator.gateway.attachment import Attachment
 from kube_nftlb.operator.gateway.backends import Backends
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section
 from kube_nftlb.operator.gateway.objects import AddressState
 from kube_nftlb.operator.gateway.progress import Progress
-from kube_nftlb.operator.gateway.wanted import GatewayStatus, ListenerStatus, ParentStatus, WantedCondition
+from kube_nftlb.operator.gateway.wanted import (
+    GatewayStatus,
+    ListenerStatus,
+    ParentStatus,
+    ReleasedStatus,
+    WantedCondition,
+)
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import GatewayReason
 
@@ -64,6 +71,13 @@ def gateway_status(own: Sequence[Section], sets: int, facts: Facts, generation: 
     listeners = tuple(_listener(each, facts, generation) for each in own)
     addresses = facts.address.addresses if facts.address is not None else ()
     return GatewayStatus((accepted, programmed), listeners, addresses, sets)
+
+
+def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -> ReleasedStatus:
+    """Return what to take back from a Gateway that had these addresses, and is not ours any more."""
+    message = "its class is not one of kube-nftlb any more, which has taken its addresses back"
+    programmed = condition("Programmed", "False", "Pending", message, now.metadata.generation)
+    return ReleasedStatus((programmed,), addresses, before.metadata.generation)
 
 
 def none_usable(own: Sequence[Section]) -> Problem | None:

@@ -47,6 +47,8 @@ class AddressRequest:
     """Without static ones: a family each; empty: one address of the family that pools have, IPv4 rather than IPv6."""
     pool: str = ""
     """The only pool to take from; empty: any."""
+    only_kept: bool = False
+    """It keeps what it has, and gets nothing: what it asks for cannot be understood, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ class GatewayStatus:
     addresses: tuple[str, ...] = ()
     listener_sets: int | None = None
     """attachedListenerSets; None: the object is a ListenerSet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedStatus:
+    """What to take back from the status of a Gateway that is not ours any more."""
+
+    conditions: tuple[WantedCondition, ...]
+    addresses: tuple[str, ...]
+    """Those that it had from us."""
+    generation: int
+    """metadata.generation when it was ours last: a condition of a newer one is another controller's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +116,5 @@ class GatewayPlan:
     gateways: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
     listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
     routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
+    released: dict[ObjectKey, ReleasedStatus] = field(default_factory=dict)
+    """Of Gateways that had addresses, and exist, but are not ours any more."""

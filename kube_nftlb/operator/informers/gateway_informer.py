@@ -4,7 +4,6 @@ Users install these, perhaps later: what the API server has is asked again and a
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -12,15 +11,13 @@ import structlog
 from kube_nftlb import errors, names
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import CRDS, JsonObject, Resource
+from kube_nftlb.kube.resources import CRDS, GATEWAYS, JsonObject, Resource
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 
 DISCOVER_EVERY_S = 15.0
 """The interval at which the API server is asked which kinds it has."""
 _FIRST_EVERY_S = 2.0
 """The same until it has said of each kind whether it has it."""
-_ABSENT_LOOKS = 3
-"""How often in a row a kind must be missing: an API server that has just started may not know all of them yet."""
 _VERSION = f"{names.GATEWAY_API}/bundle-version"
 
 _log = structlog.get_logger()
@@ -39,44 +36,66 @@ class GatewayInformer:
         self._watches: dict[Resource, asyncio.Task[None]] = {}
         self._waiting: set[Resource] = set(KINDS)
         """Kinds that are not listed yet."""
-        self._absent: Counter[Resource] = Counter()
+        self._versions: dict[Resource, str] = {}
+        self._removed: set[str] | None = None
+        """The uids of Gateways that are gone since a list of them began; None while there is none."""
         self.listed = asyncio.Event()
         """Set once all kinds that are there have been listed."""
 
     async def run(self) -> None:
-        """Follow the kinds that are there until cancelled."""
+        """Follow the kinds that are there until cancelled. Raises what ends a watch, as RestoredError."""
         try:
             while True:
                 await self._discover()
-                await asyncio.sleep(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
+                await self._pause(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
         finally:
             for task in self._watches.values():
                 task.cancel()
 
+    async def catch_up(self) -> None:
+        """List the Gateways once more, with retries: a new leader may not know yet what the last one gave them."""
+        while GATEWAYS in self._watches:
+            self._removed = set()
+            try:
+                listing = await self._kube.list(GATEWAYS, transform=_without_managed_fields)
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                _log.warning("cannot list Gateways, retrying", error=str(error))
+                await asyncio.sleep(_FIRST_EVERY_S)
+                continue
+            for raw in listing.items:
+                if raw["metadata"]["uid"] not in self._removed:
+                    self._put(GATEWAYS, raw)
+            break
+        self._removed = None
+
+    async def _pause(self, seconds: float) -> None:
+        if not self._watches:
+            await asyncio.sleep(seconds)
+            return
+        done, _ = await asyncio.wait(self._watches.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+
     async def _discover(self) -> None:
         try:
             present = await self._kinds()
-            versions = frozenset([await self._version(each) for each in KINDS if each in present])
+            gone = {each for each in KINDS if await self._is_gone(each)}
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             _log.warning("cannot ask which kinds of Gateway API there are, retrying", error=str(error))
             return
         for resource in KINDS:
-            if resource not in present:
+            if resource in gone:
                 self._miss(resource)
-                continue
-            self._absent.pop(resource, None)
-            if resource not in self._watches:
+            elif resource in present and resource not in self._watches:
                 _log.info("kind of Gateway API found", kind=resource.kind)
                 self._watches[resource] = asyncio.create_task(self._watch(resource))
+        versions = frozenset(self._versions.get(each, "") for each in self._watches)
         if versions != self._store.versions:
             self._store.versions = versions
             self._on_change()
 
     def _miss(self, resource: Resource) -> None:
-        """Note that a kind is missing. If that lasts, nothing of it exists."""
-        self._absent[resource] += 1
-        if self._absent[resource] < _ABSENT_LOOKS:
-            return
+        """Note that a kind is gone, and all objects of it."""
         if (task := self._watches.pop(resource, None)) is not None:
             _log.info("kind of Gateway API gone", kind=resource.kind)
             task.cancel()
@@ -90,15 +109,19 @@ class GatewayInformer:
         plurals = {each["name"] for each in found["resources"]}
         return {each for each in KINDS if each.plural in plurals}
 
-    async def _version(self, resource: Resource) -> str:
+    async def _is_gone(self, resource: Resource) -> bool:
+        """Return True if a kind is not defined, or not served. Discovery is no proof: it may not know all yet."""
         try:
             found = await self._kube.get(CRDS, f"{resource.plural}.{resource.group}")
+        except errors.NotFoundError:
+            return True
         except errors.KubeError as error:
-            if error.status not in (403, 404):
+            if error.status != 403:
                 raise
-            # It only says which version is served.
-            return ""
-        return str((found["metadata"].get("annotations") or {}).get(_VERSION, ""))
+            # That proves nothing. A kind that discovery knows is watched all the same.
+            return False
+        self._versions[resource] = str((found["metadata"].get("annotations") or {}).get(_VERSION, ""))
+        return not any(each["served"] for each in found["spec"]["versions"] if each["name"] == resource.version)
 
     async def _watch(self, resource: Resource) -> None:
         def put(raw: JsonObject) -> None:
@@ -106,6 +129,8 @@ class GatewayInformer:
             self._on_change()
 
         def remove(raw: JsonObject) -> None:
+            if self._removed is not None:
+                self._removed.add(raw["metadata"]["uid"])
             self._store.remove(resource, raw)
             self._on_change()
 

@@ -52,7 +52,9 @@ class AddressAssigner:
         on_decided: Callable[[ServiceKey], None],
         on_freed: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        claimed: asyncio.Event | None = None,
     ) -> None:
+        """``claimed`` is set once it is known what others than Services have had: before, nobody gets an address."""
         self._kube = kube
         self._ingest = ingest
         self._cache = ingest.cache
@@ -62,6 +64,7 @@ class AddressAssigner:
         self._on_decided = on_decided
         self._on_freed = on_freed
         self._now = now
+        self._claimed = claimed
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._waiting: dict[ServiceKey, str] = {}
         """The Services that lack an address, with the reason."""
@@ -83,13 +86,15 @@ class AddressAssigner:
             service = self._cache.services.get(key)
             if key in self._waiting or (service is not None and self._concerns(key, service)):
                 self._queue.add(key)
-                if service is not None and self._is_new(key, service):
+                if service is not None and self._is_open and self._is_new(key, service):
                     held.add(key)
         self._new |= held
         return held
 
     async def work(self) -> None:
         """Write addresses until cancelled."""
+        if self._claimed is not None:
+            await self._claimed.wait()
         await self._queue.work(self._handle)
 
     async def retry(self) -> None:
@@ -102,6 +107,10 @@ class AddressAssigner:
                 self._book.freed = False
                 self._queue.add_all(list(self._waiting))
                 self._on_freed()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._claimed is None or self._claimed.is_set()
 
     def _concerns(self, key: ServiceKey, service: Service) -> bool:
         return self._book.request(key) is not None or condition_of(service) is not None

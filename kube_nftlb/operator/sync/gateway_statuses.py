@@ -14,8 +14,15 @@ from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, JsonObject
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref, ref_of_route
-from kube_nftlb.operator.gateway.merge import merge_class, merge_gateway, merge_route
-from kube_nftlb.operator.gateway.wanted import ClassStatus, GatewayPlan, GatewayStatus, ParentStatus, WantedCondition
+from kube_nftlb.operator.gateway.merge import merge_class, merge_gateway, merge_released, merge_route
+from kube_nftlb.operator.gateway.wanted import (
+    ClassStatus,
+    GatewayPlan,
+    GatewayStatus,
+    ParentStatus,
+    ReleasedStatus,
+    WantedCondition,
+)
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.reasons import EventReason
@@ -28,7 +35,7 @@ _REASONS: dict[str, EventReason] = {"Accepted": "NotAccepted", "ResolvedRefs": "
 """Reasons of Events, by the condition that is false."""
 _ADDRESS_REASONS = ("AddressNotAssigned", "AddressNotUsable")
 
-_Status = ClassStatus | GatewayStatus | tuple[ParentStatus, ...]
+_Status = ClassStatus | GatewayStatus | ReleasedStatus | tuple[ParentStatus, ...]
 
 _log = structlog.get_logger()
 
@@ -69,6 +76,8 @@ class GatewayStatuses:
         for resource, statuses in ((GATEWAYS, plan.gateways), (LISTENER_SETS, plan.listener_sets)):
             for key, status in statuses.items():
                 self._want(Ref(resource, *key), status)
+        for key, released in plan.released.items():
+            self._want(Ref(GATEWAYS, *key), released)
         for route, parents in plan.routes.items():
             self._want(ref_of_route(route), parents)
 
@@ -113,6 +122,7 @@ class GatewayStatuses:
         now = timestamps.seconds(self._now())
         merged = _merged(known.status, wanted, now)
         if merged is None or self._unkept.get(ref) == wanted:
+            self._forget_released(ref, wanted)
             return None
         began = self._clock()
         self._budget.take(began)
@@ -139,7 +149,13 @@ class GatewayStatuses:
             self._unkept[ref] = wanted
             _log.warning("the API server does not keep all of a status: update the definitions", kind=ref.resource.kind)
         self._backoff.forget(ref)
+        self._forget_released(ref, wanted)
         return None
+
+    def _forget_released(self, ref: Ref, wanted: _Status) -> None:
+        """Forget what was taken back: from now on the status is another controller's."""
+        if isinstance(wanted, ReleasedStatus) and self._wanted.get(ref) is wanted:
+            del self._wanted[ref]
 
     def _failed(self, ref: Ref, error: errors.KubeError | errors.KubeUnreachableError, began: float) -> float:
         refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
@@ -155,6 +171,8 @@ def _merged(before: JsonObject, wanted: _Status, now: str) -> JsonObject | None:
         return merge_class(before, wanted, now)
     if isinstance(wanted, GatewayStatus):
         return merge_gateway(before, wanted, now)
+    if isinstance(wanted, ReleasedStatus):
+        return merge_released(before, wanted, now)
     return merge_route(before, wanted, now)
 
 

@@ -9,21 +9,20 @@ import structlog
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
-from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
-from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
+from kube_nftlb.operator.cache.gateway_store import GatewayStore
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
 from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
+from kube_nftlb.operator.sync.gateway_claims import GatewayClaims
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
 from kube_nftlb.operator.sync.route_overrides import RouteOverrides
@@ -58,8 +57,10 @@ class Gateways:
         self._overrides = RouteOverrides(cache, permissions)
         self._planner = Planner(store.objects)
         self._versions = store.versions
+        self.claimed = asyncio.Event()
+        """Set once it is known which addresses Gateways have had; from then on their statuses count no more."""
         self._decided: set[ObjectKey] = set()
-        """Gateways whose addresses in their status count no more: there is a decision."""
+        """Gateways about whose addresses there is a decision."""
         self._waiting: dict[ObjectKey, AddressRequest] = {}
         """What Gateways ask for that lack an address."""
         self._freed = False
@@ -134,8 +135,11 @@ class Gateways:
         while self._store.take(_AT_ONCE) is not None:
             pass
         plan = self._planner.update(everything(objects))
-        for key, wanted in plan.requests.items():
-            self._claim(key, wanted)
+        if not self.claimed.is_set():
+            requests = (self._request(key, wanted) for key, wanted in plan.requests.items())
+            claims = GatewayClaims(self._store, self._cache, self._book, self._planner.gateways_of)
+            claims.put(request for request in requests if request is not None)
+            self.claimed.set()
         gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._decided)
         plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
         self._farms.replace(self._overrides.take(plan.farms))
@@ -156,24 +160,19 @@ class Gateways:
         changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
         return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
 
-    def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
-        """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
+    def _request(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         gateway = self._store.objects.gateways.get(key)
         if gateway is None or wanted is None:
             return None
-        request = addresses.request_of(GatewayKey(*key), gateway, wanted)
-        given: tuple[Ip, ...] = ()
-        if key not in self._decided and (written := self._store.written.get(Ref(GATEWAYS, *key))) is not None:
-            given = tuple(addresses.given(written.status, self._book, is_ours=self._has_farm_at))
-        self._book.put_gateway(request, given)
-        return request
+        return addresses.request_of(GatewayKey(*key), gateway, wanted)
 
     def _assign(self, key: ObjectKey, wanted: AddressRequest | None) -> bool:
         """Decide on the addresses of a Gateway. Return True if they, or what is said of them, have changed."""
         holder = GatewayKey(*key)
         had = self._book.has(holder)
         state: AddressState | None = None
-        if (request := self._claim(key, wanted)) is not None and wanted is not None:
+        if (request := self._request(key, wanted)) is not None and wanted is not None:
+            self._book.put_gateway(request, self._book.status(holder).ips)
             ips, state = addresses.allocate(request, wanted, self._book)
             self._book.assign(holder, ips)
             self._book.put_gateway(request, ())
@@ -194,11 +193,6 @@ class Gateways:
         else:
             self._store.addresses[key] = state
         return True
-
-    def _has_farm_at(self, ip: str) -> bool:
-        """Return True if a farm that we made of a route has an address: then it is one that we gave."""
-        farms = (self._cache.farms.get(key) for key in self._cache.farm_index.with_address(ip))
-        return any(farm is not None and farm.made_of_route for farm in farms)
 
     def _state(self, key: FarmKey, state: FarmState) -> None:
         state = replace(state, problem=self._refused.get(key) or state.problem)
@@ -224,4 +218,5 @@ def _newer(first: GatewayPlan, second: GatewayPlan) -> GatewayPlan:
         {**first.gateways, **second.gateways},
         {**first.listener_sets, **second.listener_sets},
         {**first.routes, **second.routes},
+        {**first.released, **second.released},
     )

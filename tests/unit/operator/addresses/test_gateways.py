@@ -137,9 +137,46 @@ def test_families_are_those_that_it_names_or_the_one_that_pools_have() -> None:
     assert decide(book(both), pool="other").message == "there is no address pool other"
 
 
-def test_addresses_in_a_status_count_if_they_may_be_ours() -> None:
+def test_the_addresses_in_a_status_are_read_whatever_else_it_has() -> None:
+    listed = [{"value": "192.0.2.2"}, {"value": "203.0.113.1"}, {"value": 3}, {}, "x"]
+    assert list(map(str, gateways.listed({"addresses": listed}))) == ["192.0.2.2", "203.0.113.1"]
+    assert list(gateways.listed({"addresses": "x"})) == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "listed", "found"),
+    [
+        (raw_pool(), ["192.0.2.2", "203.0.113.1", "192.0.2.2"], ["192.0.2.2"]),
+        (raw_pool(), ["192.0.2.1"], []),
+        (raw_pool("pool", reserved=["192.0.2.2/32"]), ["192.0.2.2", "192.0.2.3"], ["192.0.2.3"]),
+        (raw_pool("pool", namespaceSelector={"matchLabels": {"team": "b"}}), ["192.0.2.2"], []),
+        (raw_pool("pool", serviceSelector={"matchLabels": {"public": "yes"}}), ["192.0.2.2"], []),
+        (raw_pool("pool", addressesPerNamespace=2), ["192.0.2.2", "192.0.2.3"], ["192.0.2.2"]),
+    ],
+)
+def test_an_address_in_a_status_counts_if_the_gateway_could_get_it(
+    pool: dict[str, Any], listed: list[str], found: list[str]
+) -> None:
+    made = book(pool, services=[raw_balanced("web", "192.0.2.1")])
+    gateway = Gateway.model_validate(
+        {"metadata": {"name": "edge", "namespace": "default"}, "spec": {"gatewayClassName": "x"}}
+    )
+    request = gateways.request_of(GatewayKey("default", "edge"), gateway, AddressRequest())
+    assert list(map(str, gateways.regained(request, map(ip_of, listed), made))) == found
+
+
+def test_of_several_addresses_of_a_family_each_is_judged_by_itself() -> None:
+    made = book(services=[])
+    decide(made, "192.0.2.1", "192.0.2.2")
+    raw = raw_balanced("old", "192.0.2.2")
+    older = {"creation_timestamp": "2020-01-01T00:00:00Z"}
+    made.put_service(ServiceKey("default", "old"), service("old", status=raw["status"], **older, **raw["spec"]))
+    state = decide(made, "192.0.2.1", "192.0.2.2")
+    assert (state.addresses, state.message) == (("192.0.2.1",), "spec.addresses: another Service has 192.0.2.2")
+
+
+def test_a_gateway_that_only_keeps_its_addresses_gets_no_others() -> None:
     made = book()
-    listed = [{"value": "192.0.2.2"}, {"value": "203.0.113.1"}, {"value": "203.0.113.2"}, {"value": 3}, {}]
-    found = gateways.given({"addresses": listed}, made, is_ours=lambda ip: ip == "203.0.113.2")
-    assert list(map(str, found)) == ["192.0.2.2", "203.0.113.2"]
-    assert list(gateways.given({"addresses": "x"}, made, is_ours=lambda _: True)) == []
+    assert decide(made, only_kept=True) == AddressState()
+    first = decide(made)
+    assert decide(made, only_kept=True) == first

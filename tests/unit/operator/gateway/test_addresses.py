@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb.operator.gateway import plan
 from kube_nftlb.operator.gateway.changes import Changes, everything
-from kube_nftlb.operator.gateway.objects import ObjectKey
+from kube_nftlb.operator.gateway.objects import AddressState, ObjectKey
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 from tests.unit.operator.gateway.objects import (
     GATEWAY,
@@ -20,6 +20,8 @@ from tests.unit.operator.gateway.objects import (
     specs,
     world,
 )
+
+KEPT = AddressRequest(only_kept=True)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +54,15 @@ def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str
     ],
 )
 def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
-    found = decided([gateway(addresses=addresses)], [route()])
+    found = decided([gateway(addresses=addresses)], [route()], addresses={})
     assert of_gateway(found) == {"Accepted": ("False", "UnsupportedAddress"), "Programmed": ("False", "Invalid")}
-    assert (found.requests, found.farms) == ({GATEWAY: None}, {})
+    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    served = decided([gateway(addresses=addresses)], [route()])
+    assert of_gateway(served) == of_gateway(found)
+    assert len(served.farms) == 1, "a mistake takes nothing from clients"
+    status = served.gateways[GATEWAY]
+    assert status is not None
+    assert status.conditions[0].message.endswith("; until then it keeps 192.0.2.1")
 
 
 @pytest.mark.parametrize(
@@ -67,11 +75,15 @@ def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
         ([], {"address-pool": "x" * 254}),
     ],
 )
-def test_what_cannot_be_understood_gets_no_address(addresses: Any, annotations: dict[str, str]) -> None:
+def test_what_cannot_be_understood_gets_no_address_and_loses_none(addresses: Any, annotations: dict[str, str]) -> None:
     annotations = {f"kube-nftlb.io/{key}": value for key, value in annotations.items()}
-    found = decided([gateway(addresses=addresses, annotations=annotations)], [route()])
+    strange = gateway(addresses=addresses, annotations=annotations)
+    found = decided([strange], [route()], addresses={GATEWAY: AddressState()})
     assert of_gateway(found) == {"Accepted": ("True", "Accepted"), "Programmed": ("False", "AddressNotAssigned")}
-    assert (found.requests, found.farms) == ({GATEWAY: None}, {})
+    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    served = decided([strange], [route()])
+    assert of_gateway(served) == of_gateway(found)
+    assert len(served.farms) == 1, "a mistake takes nothing from clients"
 
 
 def test_a_gateway_that_is_not_accepted_keeps_its_address() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors, names
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import (
@@ -27,9 +28,11 @@ from kube_nftlb.kube.resources import (
 )
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.ranges import ip_of
+from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import Options
 from kube_nftlb.operator.informers.address_informer import AddressInformer
@@ -58,6 +61,9 @@ class GatewayKube(FakeKube):
     def __init__(self) -> None:
         super().__init__()
         self.kinds = {each.plural for each in KINDS}
+        self.defined = set(self.kinds)
+        """Those that have a CustomResourceDefinition; ``kinds`` are those that discovery knows."""
+        self.definition_errors: dict[str, errors.KubeError] = {}
         self.pruned = ""
         """A field of statuses that the definitions lack."""
 
@@ -72,7 +78,13 @@ class GatewayKube(FakeKube):
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
         if resource.plural == "customresourcedefinitions":
-            return {"metadata": {"annotations": {f"{names.GATEWAY_API}/bundle-version": "v1.6.3"}}}
+            plural = name.partition(".")[0]
+            if plural in self.definition_errors:
+                raise self.definition_errors[plural]
+            if plural not in self.defined:
+                raise errors.NotFoundError(404, "NotFound", name)
+            annotations = {f"{names.GATEWAY_API}/bundle-version": "v1.6.3"}
+            return {"metadata": {"annotations": annotations}, "spec": {"versions": [{"name": "v1", "served": True}]}}
         return await super().get(resource, name, namespace)
 
 
@@ -100,6 +112,7 @@ class Operator:
             lambda _: None,
             self.gateways.addresses_freed,
             lambda: NOW,
+            self.gateways.claimed,
         )
         self.readers = [self.pools.run_pools, self.pools.run_namespaces, self.informer.run]
         self.writers = [
@@ -111,6 +124,12 @@ class Operator:
             self.assigner.retry,
             self.assigner.work,
         ]
+
+    async def decide(self) -> None:
+        """Do what ``gateway_parts`` does."""
+        await self.informer.listed.wait()
+        await self.informer.catch_up()
+        await self.gateways.run()
 
     def changed(self, affected: Affected) -> None:
         self.reconciler.mark(affected)
@@ -127,7 +146,7 @@ class Operator:
 async def running(operator: Operator) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(work()) for work in operator.readers]
     await operator.pools.until_listed()
-    await operator.informer.listed.wait()
+    await asyncio.wait_for(operator.informer.listed.wait(), 60)
     tasks += [asyncio.create_task(work()) for work in operator.writers]
     await asyncio.sleep(2)
     yield
@@ -327,13 +346,13 @@ async def test_conditions_and_parents_of_others_stay(kube: GatewayKube, time: Vi
 
 
 async def test_definitions_that_are_installed_later_are_noticed(kube: GatewayKube, time: VirtualTime) -> None:
-    kinds, kube.kinds = kube.kinds, set()
+    kinds, kube.kinds, kube.defined = kube.kinds, set(), set()
     operator = Operator(time, kube)
     async with running(operator):
         kube.put(GATEWAYS, raw_gateway())
         await asyncio.sleep(DISCOVER_EVERY_S)
         assert addresses(kube) == []
-        kube.kinds = kinds
+        kube.kinds = kube.defined = kinds
         await asyncio.sleep(60)
         assert addresses(kube) == ["192.0.2.0"]
 
@@ -460,15 +479,240 @@ async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_a
         assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
 
 
-async def test_a_kind_that_is_missing_for_a_moment_is_not_gone(kube: GatewayKube, time: VirtualTime) -> None:
+async def test_a_kind_is_gone_once_its_definition_says_so(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
     async with running(operator):
         await served(operator, kube)
-        kinds, kube.kinds = kube.kinds, set()
-        await asyncio.sleep(2 * DISCOVER_EVERY_S)
-        kube.kinds = kinds
-        await asyncio.sleep(2 * DISCOVER_EVERY_S)
-        assert farms(kube), "an API server that starts may not know all kinds yet"
         kube.kinds = set()
+        kube.definition_errors["udproutes"] = errors.KubeError(403, "Forbidden", "no right to read it")
         await asyncio.sleep(5 * DISCOVER_EVERY_S)
+        assert farms(kube), "an API server that starts may not know all kinds yet, nor all rights"
+        kube.definition_errors.clear()
+        kube.defined = set()
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
         assert not farms(kube)
+
+
+async def test_nothing_is_deleted_by_an_operator_that_starts_with_an_api_server(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        await served(first, kube)
+    kinds, kube.kinds = kube.kinds, set()
+    second = Operator(time, kube)
+    for resource in (SERVICES, FARMS):
+        for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == resource]:
+            second.ingest.put(resource, raw)
+    reader, writer = (asyncio.create_task(work()) for work in (second.informer.run, second.decide))
+    others = [asyncio.create_task(work()) for work in (*second.readers[:2], second.reconciler.routes.work)]
+    await asyncio.sleep(10)
+    assert not second.gateways.claimed.is_set()
+    kube.kinds = kinds
+    await asyncio.sleep(10)
+    assert second.gateways.claimed.is_set()
+    assert farms(kube)
+    assert not [write for write in kube.writes if write.verb == "delete"]
+    for task in (reader, writer, *others):
+        task.cancel()
+
+
+async def test_a_watch_that_ends_ends_the_reader(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    reader = asyncio.create_task(operator.informer.run())
+    await operator.informer.listed.wait()
+    kube.watch_errors.append(errors.RestoredError("etcd was restored to an older state"))
+    kube.put(GATEWAYS, raw_gateway())
+    with pytest.raises(errors.RestoredError):
+        await asyncio.wait_for(reader, 60)
+
+
+def change(kube: FakeKube, name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> None:
+    """Edit a Gateway."""
+    raw = kube.find(GATEWAYS, name, "default")
+    assert raw is not None
+    metadata = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1, "annotations": annotations or {}}
+    del metadata["resourceVersion"]
+    kube.put(GATEWAYS, {**raw, "metadata": metadata, "spec": {**raw["spec"], **spec}})
+
+
+def balanced(kube: FakeKube, name: str) -> list[str]:
+    status = (kube.find(SERVICES, name, "default") or {}).get("status") or {}
+    return [each["ip"] for each in status.get("loadBalancer", {}).get("ingress", ())]
+
+
+def old(raw: Json) -> Json:
+    return {**raw, "metadata": {**raw["metadata"], "creationTimestamp": "2020-01-01T00:00:00Z"}}
+
+
+@pytest.fixture
+def other_class(kube: GatewayKube) -> str:
+    spec = {"controllerName": "example.com/other"}
+    kube.put(GATEWAY_CLASSES, {"metadata": meta("other", namespace=None), "spec": spec})
+    return "other"
+
+
+async def test_a_gateway_that_goes_and_comes_back_takes_no_address_of_another(
+    kube: GatewayKube, time: VirtualTime, other_class: str
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        kube.put(GATEWAYS, old(raw_gateway()))
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0"]
+        change(kube, gatewayClassName=other_class)
+        await asyncio.sleep(1)
+        assert addresses(kube) == []
+        assert conditions(kube, GATEWAYS, "edge")["Programmed"] == ("False", "Pending")
+        operator.put(kube, SERVICES, raw_balanced("victim"))
+        await asyncio.sleep(1)
+        assert balanced(kube, "victim") == ["192.0.2.0"]
+        # As if its status had not been emptied, or somebody had written it.
+        gateway = kube.find(GATEWAYS, "edge", "default")
+        assert gateway is not None
+        status = {"addresses": [{"type": "IPAddress", "value": "192.0.2.0"}]}
+        del gateway["metadata"]["resourceVersion"]
+        kube.put(GATEWAYS, {**gateway, "status": {**gateway["status"], **status}})
+        change(kube, gatewayClassName="nftlb")
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.1"]
+        assert operator.book.has(ServiceKey("default", "victim")) == (ip_of("192.0.2.0"),)
+        assert operator.book.at(ip_of("192.0.2.0"), ServiceKey("default", "victim")) == []
+
+
+async def test_a_status_that_another_controller_has_written_stays(
+    kube: GatewayKube, time: VirtualTime, other_class: str
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        for name in ("edge", "moved"):
+            kube.put(GATEWAYS, raw_gateway(name))
+        await asyncio.sleep(1)
+        theirs = {"type": "Programmed", "status": "True", "reason": "Programmed", "observedGeneration": 2}
+        for name, address in (("edge", "192.0.2.0"), ("moved", "203.0.113.1")):
+            raw = kube.find(GATEWAYS, name, "default")
+            assert raw is not None
+            status = {"addresses": [{"value": address}], "conditions": [theirs] if name == "edge" else []}
+            del raw["metadata"]["resourceVersion"]
+            metadata = {**raw["metadata"], "generation": 2}
+            spec = {**raw["spec"], "gatewayClassName": other_class}
+            kube.put(GATEWAYS, {"metadata": metadata, "spec": spec, "status": status})
+        await asyncio.sleep(1)
+        assert (addresses(kube), addresses(kube, "moved")) == (["192.0.2.0"], ["203.0.113.1"])
+        assert not operator.book.has(GatewayKey("default", "edge"))
+
+
+async def test_a_restart_gives_nobody_what_another_has_by_now(kube: GatewayKube, time: VirtualTime) -> None:
+    kube.put(GATEWAYS, old({**raw_gateway(), "status": {"addresses": [{"value": "192.0.2.0"}]}}))
+    operator = Operator(time, kube)
+    operator.put(kube, SERVICES, raw_balanced("victim", "192.0.2.0"))
+    async with running(operator):
+        assert addresses(kube) == ["192.0.2.1"]
+        assert balanced(kube, "victim") == ["192.0.2.0"]
+
+
+async def test_of_two_gateways_with_an_address_that_which_serves_keeps_it(kube: GatewayKube, time: VirtualTime) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        await served(first, kube)
+        await asyncio.sleep(1)
+    kube.put(GATEWAYS, old({**raw_gateway("evil"), "status": {"addresses": [{"value": "192.0.2.0"}]}}))
+    second = Operator(time, kube)
+    for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == FARMS]:
+        second.ingest.put(FARMS, raw)
+    async with running(second):
+        assert (addresses(kube), addresses(kube, "evil")) == (["192.0.2.0"], ["192.0.2.1"])
+
+
+async def test_services_get_no_address_before_gateways_have_claimed_theirs(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        kube.put(GATEWAYS, raw_gateway())
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0"]
+    second = Operator(time, kube)
+    tasks = [asyncio.create_task(work()) for work in (*second.readers[:2], second.assigner.work, second.decide)]
+    await second.pools.until_listed()
+    second.put(kube, SERVICES, raw_balanced("late"))
+    await asyncio.sleep(5)
+    assert balanced(kube, "late") == []
+    assert not second.assigner.mark([ServiceKey("default", "late")]), "its farms need not wait"
+    tasks.append(asyncio.create_task(second.informer.run()))
+    await asyncio.sleep(5)
+    assert balanced(kube, "late") == ["192.0.2.1"]
+    assert addresses(kube) == ["192.0.2.0"]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_new_leader_knows_what_the_last_one_gave_just_before(kube: GatewayKube, time: VirtualTime) -> None:
+    kube.put(GATEWAYS, raw_gateway())
+    operator = Operator(time, kube)
+    reader = asyncio.create_task(operator.informer.run())
+    await operator.informer.listed.wait()
+    raw = kube.find(GATEWAYS, "edge", "default")
+    assert raw is not None
+    # No watch delivers it.
+    kube.version += 1
+    metadata = {**raw["metadata"], "resourceVersion": str(kube.version)}
+    key = (GATEWAYS, "default", "edge")
+    vars(kube)["_objects"][key] = {**raw, "metadata": metadata, "status": {"addresses": [{"value": "192.0.2.3"}]}}
+    kube.list_errors.append(errors.KubeUnreachableError("away"))
+    await operator.informer.catch_up()
+    assert operator.store.written[Ref(*key)].status["addresses"] == [{"value": "192.0.2.3"}]
+    reader.cancel()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked", "said"),
+    [
+        ({names.ANNOTATION_GATEWAY_FAMILIES: "ipv4;ipv6"}, [], {"Accepted": "True", "Programmed": "False"}),
+        ({}, [{"type": "Hostname", "value": "a.example"}], {"Accepted": "False", "Programmed": "False"}),
+    ],
+)
+async def test_a_mistake_takes_neither_the_address_nor_the_farms(
+    kube: GatewayKube, time: VirtualTime, annotations: Json, asked: list[Json], said: Json
+) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        await served(first, kube)
+        await asyncio.sleep(1)
+        made = farms(kube)
+        change(kube, annotations=annotations, addresses=asked)
+        await asyncio.sleep(1)
+        kube.put(GATEWAYS, raw_gateway("other"))
+        await asyncio.sleep(1)
+        assert (addresses(kube), addresses(kube, "other")) == (["192.0.2.0"], ["192.0.2.1"])
+        assert farms(kube) == made
+        assert {kind: status for kind, (status, _) in conditions(kube, GATEWAYS, "edge").items()} == said
+    second = Operator(time, kube)
+    for resource in (SERVICES, FARMS):
+        for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == resource]:
+            second.ingest.put(resource, raw)
+    async with running(second):
+        assert addresses(kube) == ["192.0.2.0"]
+        assert farms(kube) == made
+        change(kube)
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0"]
+        assert farms(kube) == made
+
+
+async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway())
+        await asyncio.sleep(1)
+        kube.remove(GATEWAY_CLASSES, "nftlb")
+        await asyncio.sleep(1)
+        assert addresses(kube) == []
+        gateway = kube.find(GATEWAYS, "edge", "default") or {}
+        (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
+        assert programmed["message"] == "its class is not one of kube-nftlb any more, which has taken its addresses back"
+        # Another controller may have a static address of this value.
+        del gateway["metadata"]["resourceVersion"]
+        kube.put(GATEWAYS, {**gateway, "status": {"addresses": [{"value": "192.0.2.0"}]}})
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0"]
