@@ -124,10 +124,20 @@ class Facts:
         farms, when_empty = self._farms(ip), WhenEmpty(announce.when_empty)
         return RoutedAddress(
             self.pools.prefix(ip, bgp.aggregation_length_v6 if ":" in ip else bgp.aggregation_length),
-            self._demand(ip, able).nodes,
+            self._reaching(ip, able.nodes),
             gate.why_not_announce(farms, when_empty, here),
             gate.why_not_keep(farms, when_empty, here),
         )
+
+    def _reaching(self, ip: str, nodes: frozenset[str]) -> frozenset[str]:
+        """Return those of ``nodes`` with an endpoint of each farm with trafficPolicy Local; perhaps none has one.
+
+        A farm without any endpoint does not count: whichever node has its clients refuses them.
+        """
+        for key in self.load_balancers.of(ip):
+            if local := self.load_balancers.wanted(key).nodes:
+                nodes &= local
+        return nodes
 
     def _farms(self, ip: str) -> list[FarmHere]:
         keys = self.load_balancers.of(ip)

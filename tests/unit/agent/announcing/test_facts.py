@@ -9,6 +9,7 @@ from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
+from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
@@ -214,6 +215,27 @@ def test_all_nodes_with_endpoints_for_clients_announce_by_bgp() -> None:
     by_bgp = Pools([pool(bgp={})])
     assert routed(facts(pools=by_bgp)).nodes == set(NODES)
     assert routed(facts(pools=by_bgp, wants=local_farm("node-2", "node-3"))).nodes == {"node-2", "node-3"}
+
+
+@pytest.mark.parametrize(
+    ("leaving", "endpoints", "later"),
+    [
+        ({ME}, (ME,), {Metric.GOES}),
+        ({ME, "node-2"}, (ME, "node-2"), {Metric.GOES}),
+        ({ME}, (ME, "node-2"), set()),
+        ({ME}, (), set()),
+    ],
+    ids=["of no other", "of others that leave, too", "of others", "of none"],
+)
+def test_a_node_that_leaves_keeps_its_route_while_no_other_has_endpoints(
+    leaving: set[str], endpoints: tuple[str, ...], later: set[Metric]
+) -> None:
+    routes, found = Routes(ME), facts(pools=Pools([pool(bgp={})]), wants=local_farm(*endpoints))
+    routes.decide(found.routes(()), 0.0)
+    found.nodes = {name: NodeSeen({}, "it drains" if name in leaving else "") for name in NODES}
+    known = found.routes(routes.routed)
+    assert {route.metric for route in routes.decide(known, 1.0)[0]} == {Metric.GOES}
+    assert {route.metric for route in routes.decide(known, 1.0 + GOING_S)[0]} == later
 
 
 @pytest.mark.parametrize(
