@@ -82,6 +82,8 @@ class Announcing:
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
         state.load_balancers.on_change = self._changed.set
+        if bird is not None:
+            bird.on_peers = self._changed.set
 
     @property
     def summary(self) -> NodeAddresses:
@@ -163,6 +165,7 @@ class Announcing:
 
     def _inform_routing(self) -> None:
         if self._routing is not None:
+            self._facts.peers = self._bird.peers if self._bird is not None else None
             self._routing.facts(self._facts.routes(self._routing.routed))
             return
         self._without_bgp = dict.fromkeys(self._facts.routes(()), _NO_BGP)

@@ -2,7 +2,8 @@
 
 Times are seconds of the monotonic clock. All nodes that may announce an address do, and routers choose among them. A
 node that is about to stop first gives its route another metric, so that routers prefer other nodes while it still is a
-way: the daemon announces it with the community GRACEFUL_SHUTDOWN (RFC 8326).
+way: the daemon announces it with the community GRACEFUL_SHUTDOWN (RFC 8326). An agent that ends does that, too, and
+deletes nothing: the kernel serves on, and whether others announce an address is not known, only that they should.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +18,6 @@ PROTOCOL: Final = 110
 """The kernel's number of our routes, so that they are told from those of others: iproute2 has no name for it."""
 GOING_S: Final = 2.0
 """How long routers are told to prefer other nodes before a route is deleted."""
-_LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
 class Metric(IntEnum):
@@ -78,6 +78,11 @@ class Routes:
         """Return the addresses with a route."""
         return self._known
 
+    @property
+    def serves(self) -> bool:
+        """Return whether any route says that this node serves."""
+        return any(known.metric is Metric.SERVES for known in self._known.values())
+
     def adopt(self, routes: Iterable[Route], addresses: Mapping[str, Address]) -> None:
         """Take the routes that an agent before this one left: they go on as if this one had made them."""
         metrics: dict[str, int] = {}
@@ -106,18 +111,17 @@ class Routes:
 
     def _decide(self, ip: str, address: Address, now: float) -> tuple[Act, Metric | None]:
         blocker = address.why_not_announce
-        if blocker is None and self.leaving:
-            blocker = _LEAVING
         if blocker is None:
             # A node that others are to replace still serves: its last endpoints terminate. So its route is never the
             # last that is deleted.
-            metric = Metric.SERVES if self.me in address.nodes else Metric.GOES
+            metric = Metric.SERVES if self.me in address.nodes and not self.leaving else Metric.GOES
             self._known[ip] = _Known(metric)
             return Act(answer=True), metric
         known = self._known.get(ip)
         if known is None or address.why_not_keep is not None:
             return self._delete(ip, blocker)
         if blocker.reason is Reason.NOT_PROGRAMMED:
+            known.metric = Metric.GOES if self.leaving else known.metric
             return Act(answer=True), known.metric
         known.metric = Metric.GOES
         if known.going_at is None:

@@ -8,14 +8,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from kube_nftlb.announce.bgp.routes import GOING_S, Address, Changes, Route, Routes, changes
+from kube_nftlb.announce.bgp.routes import Address, Changes, Route, Routes, changes
 from kube_nftlb.announce.ownership.address import Act
 
 _READ_EVERY_S: Final = 5.0
 """How often the table is read, in case another program has changed it."""
 _RETRY_S: Final = 1.0
 _SPREAD_S: Final = 0.5
-"""How long routers may take to hear of routes that are deleted, before the agent ends, and the daemon with it."""
+"""How long routers may take to hear of changes, before the agent ends, and the daemon with it."""
 _PATIENCE_S: Final = 1.0
 
 _log = structlog.get_logger()
@@ -69,15 +69,10 @@ class Routing:
         self._changed.set()
 
     async def hand_over(self) -> None:
-        """Have routers prefer other nodes, then delete the routes to what others announce as well.
-
-        A route that no other node has stays: the kernel still serves it, and the agent that follows takes it over.
-        """
-        had = len(self.routed)
+        """Have routers prefer other nodes, before this agent ends. The routes stay for the agent that follows."""
         self._routes.leaving = True
-        await self._until(lambda: not self._others(), GOING_S + _PATIENCE_S)
-        if len(self.routed) < had:
-            await asyncio.sleep(_SPREAD_S)
+        await self._until(lambda: not self._routes.serves, _PATIENCE_S)
+        await asyncio.sleep(_SPREAD_S if self.routed else 0)
 
     async def give_up(self) -> None:
         """Delete all routes: no agent follows on this node."""
@@ -85,10 +80,6 @@ class Routing:
         self.facts({})
         await self._until(lambda: not self.routed, _PATIENCE_S)
         await asyncio.sleep(_SPREAD_S if had else 0)
-
-    def _others(self) -> list[str]:
-        addresses = self._addresses or {}
-        return [ip for ip in self.routed if ip in addresses and addresses[ip].nodes - {self._routes.me}]
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()

@@ -1,7 +1,7 @@
 """Run BIRD for an agent: with the passwords of a Secret, again if it ends, and until the agent has ended.
 
-It ends BIRD by SIGKILL, so that routers go on with the routes that are left (RFC 4724): the agent has deleted those
-that other nodes have, too.
+It ends BIRD by SIGKILL, so that routers go on with the routes (RFC 4724): the agent has had them prefer other nodes, or
+has deleted all routes if no other agent follows it.
 """
 
 import signal

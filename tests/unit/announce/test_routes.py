@@ -88,13 +88,13 @@ def test_a_route_that_was_about_to_go_serves_again(routes: Routes) -> None:
     assert again == 10.0 + GOING_S
 
 
-@pytest.mark.parametrize(("nodes", "later"), [(BOTH, set()), (ONLY_ME, {GOES})])
-def test_an_agent_that_ends_takes_its_routes_away_where_others_have_them(
-    routes: Routes, nodes: frozenset[str], later: set[Route]
-) -> None:
+@pytest.mark.parametrize("known", [address(), address(ONLY_ME), address(not_announce=Reason.NOT_PROGRAMMED)])
+def test_an_agent_that_ends_has_routers_prefer_others_and_deletes_nothing(routes: Routes, known: Address) -> None:
     routes.leaving = True
-    assert routed(routes, address(nodes), 1.0) == {GOES}
-    assert routed(routes, address(nodes), 1.0 + GOING_S) == later
+    assert routes.serves
+    for now in (1.0, 1.0 + GOING_S):
+        assert routed(routes, known, now) == {GOES}
+    assert not routes.serves
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_PROGRAMMED, Reason.NODE_LEAVES])
@@ -166,15 +166,16 @@ async def test_routes_are_kept_until_facts_come_and_then_as_they_say() -> None:
     task.cancel()
 
 
-@pytest.mark.parametrize(("nodes", "left"), [(BOTH, set()), (ONLY_ME, {GOES})])
-async def test_an_agent_hands_over_before_it_ends(nodes: frozenset[str], left: set[Route]) -> None:
+async def test_an_agent_hands_over_before_it_ends_and_its_routes_stay() -> None:
     kernel = Kernel()
     routing = Routing(ME, kernel)
     task = asyncio.create_task(routing.run())
-    routing.facts({IP: address(nodes)})
+    routing.facts({IP: address()})
     await eventually(lambda: kernel.routes == {SERVES})
     await routing.hand_over()
-    await eventually(lambda: kernel.routes == left)
+    assert kernel.routes == {GOES}
+    await asyncio.sleep(0.05)
+    assert kernel.routes == {GOES}
     task.cancel()
 
 

@@ -14,6 +14,7 @@ from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.conflicts import FarmKey
 from tests.builders import farm
 
@@ -236,6 +237,28 @@ def test_a_node_that_leaves_keeps_its_route_while_no_other_has_endpoints(
     known = found.routes(routes.routed)
     assert {route.metric for route in routes.decide(known, 1.0)[0]} == {Metric.GOES}
     assert {route.metric for route in routes.decide(known, 1.0 + GOING_S)[0]} == later
+
+
+def peer(address: str = "172.31.0.1", **labels: str) -> BGPPeer:
+    spec = {"address": address, "asn": 65000, "myAsn": 65001, "nodeSelector": {"matchLabels": labels}}
+    return BGPPeer.model_validate({"metadata": {"name": "router"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("peers", "expected"),
+    [
+        (None, set(NODES)),
+        ((), {ME}),
+        ((peer(name="node-2"),), {ME, "node-2"}),
+        ((peer("fd00::1"), peer(name="node-3")), {ME, "node-3"}),
+        ((peer(), peer(name="node-3")), set(NODES)),
+    ],
+    ids=["of another daemon", "none", "of a node", "of the other family", "of all"],
+)
+def test_a_node_that_has_no_router_for_an_address_does_not_replace_others(
+    peers: tuple[BGPPeer, ...] | None, expected: set[str]
+) -> None:
+    assert routed(facts(pools=Pools([pool(bgp={})]), peers=peers)).nodes == expected
 
 
 @pytest.mark.parametrize(
