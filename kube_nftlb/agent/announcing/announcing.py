@@ -74,11 +74,13 @@ class Announcing:
         self._report = on_change
         self._facts = Facts(me, state.load_balancers, self._newest)
         self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
-        self._routing = Routing(me, routes, on_change=self._decided) if routes is not None else None
+        self._changed = asyncio.Event()
+        self._routing = (
+            Routing(me, routes, on_change=self._decided, on_read=self._changed.set) if routes is not None else None
+        )
         self._bird = bird
         self._without_bgp: Mapping[str, Act] = {}
         self._pools: dict[str, AddressPool] | None = None
-        self._changed = asyncio.Event()
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
         state.load_balancers.on_change = self._changed.set
@@ -165,8 +167,9 @@ class Announcing:
 
     def _inform_routing(self) -> None:
         if self._routing is not None:
-            self._facts.peers = self._bird.peers if self._bird is not None else None
-            self._routing.facts(self._facts.routes(self._routing.routed))
+            if (routed := self._routing.routed) is not None:
+                self._facts.peers = self._bird.peers if self._bird is not None else None
+                self._routing.facts(self._facts.routes(routed), are_all=not self._awaits_plan())
             return
         self._without_bgp = dict.fromkeys(self._facts.routes(()), _NO_BGP)
         self._decided()
@@ -183,6 +186,11 @@ class Announcing:
 
     def _awaits_kernel(self) -> bool:
         return any(wanted(self._state.index.get(key)) is not None for key in self._state.queue.pending)
+
+    def _awaits_plan(self) -> bool:
+        """Return whether there are farms whose addresses ``Facts`` does not have yet."""
+        farms = (key for key in self._state.queue.pending if key not in self._state.load_balancers)
+        return any(wanted(self._state.index.get(key)) is not None for key in farms)
 
     async def _watch_links(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 The candidates follow from what all nodes see alike, the gate from what this one has in its kernel.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from kube_nftlb.agent.announcing.nodes import NodeSeen
@@ -60,7 +60,7 @@ class Facts:
         """Return the nodes that are ready, and do not leave."""
         return frozenset(name for name, node in self.nodes.items() if not node.leaves)
 
-    def routes(self, routed: Collection[str]) -> dict[str, RoutedAddress]:
+    def routes(self, routed: Container[str]) -> dict[str, RoutedAddress]:
         """Return what is known of each address that is announced by BGP; ``routed`` has those that this node does."""
         found, able = {}, dict[int, frozenset[str]]()
         speaking = {version: self._speaking(version) for version in (4, 6)}
@@ -139,6 +139,7 @@ class Facts:
             self._reaching(ip, able),
             gate.why_not_announce(farms, when_empty, here),
             gate.why_not_keep(farms, when_empty, here),
+            any(self.load_balancers.wanted(key).served for key in self.load_balancers.of(ip)),
         )
 
     def _reaching(self, ip: str, nodes: frozenset[str]) -> frozenset[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.announce.bgp.left import Left
 from kube_nftlb.announce.bgp.routes import GOING_S, Address, Metric, Route, Routes, changes
 from kube_nftlb.announce.bgp.routing import Routing
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
@@ -101,8 +102,35 @@ def test_an_agent_that_ends_has_routers_prefer_others_and_deletes_nothing(routes
 def test_routes_of_an_earlier_agent_go_on(reason: Reason) -> None:
     found = Routes(ME)
     known = address(ONLY_ME, reason)
-    found.adopt([SERVES, GOES], {IP: known})
+    found.adopt(Left([SERVES, GOES]).take([IP]))
     assert routed(found, known) == {SERVES if reason is Reason.NOT_PROGRAMMED else GOES}
+
+
+def test_a_route_of_an_earlier_agent_stays_until_its_address_was_programmed_once() -> None:
+    found, nothing_yet = Routes(ME), address(BOTH, Reason.NOT_PROGRAMMED, Reason.NOT_PROGRAMMED)
+    found.adopt({IP: Metric.SERVES})
+    assert routed(found, nothing_yet) == {SERVES}
+    assert routed(found, nothing_yet, 3600.0) == {SERVES}
+    assert routed(found, address(BOTH, Reason.NO_ENDPOINT)) == {GOES}
+    assert routed(found, nothing_yet) == set()
+
+
+def test_a_route_of_an_earlier_agent_goes_if_this_node_is_not_going_to_serve_it() -> None:
+    found = Routes(ME)
+    found.adopt({IP: Metric.SERVES})
+    unserved = address(BOTH, Reason.NOT_PROGRAMMED, Reason.NOT_PROGRAMMED)._replace(is_served=False)
+    assert routed(found, unserved) == set()
+
+
+def test_routes_that_are_left_are_for_their_addresses_once() -> None:
+    left = Left([SERVES, GOES, Route("198.51.100.0/24", Metric.GOES), Route("2001:db8::1/128", Metric.SERVES)])
+    assert [ip in left for ip in (IP, "198.51.100.7", "2001:db8::1", "192.0.2.11", "2001:db8::2")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    assert left.take([IP, "198.51.100.7", "192.0.2.11"]) == {IP: Metric.SERVES, "198.51.100.7": Metric.GOES}
+    assert left.take([IP]) == {}
+    assert left.rest == {Route("2001:db8::1/128", Metric.SERVES)}
 
 
 def test_a_route_of_an_address_that_no_service_has_is_deleted(routes: Routes) -> None:
@@ -163,6 +191,24 @@ async def test_routes_are_kept_until_facts_come_and_then_as_they_say() -> None:
     assert all(kernel.history), "the address always had a route"
     await routing.give_up()
     assert kernel.routes == set()
+    task.cancel()
+
+
+async def test_what_is_routed_is_known_before_facts_and_what_has_none_yet_stays() -> None:
+    other = Route("192.0.2.99/32", Metric.SERVES)
+    kernel, read = Kernel(SERVES, other), asyncio.Event()
+    routing = Routing(ME, kernel, on_read=read.set)
+    assert routing.routed is None
+    task = asyncio.create_task(routing.run())
+    await read.wait()
+    assert routing.routed is not None
+    assert IP in routing.routed
+    routing.facts({IP: address(OTHER)}, are_all=False)
+    await eventually(lambda: kernel.routes == {GOES, other})
+    assert "192.0.2.99" in routing.routed
+    routing.facts({IP: address(OTHER)})
+    await eventually(lambda: kernel.routes == {GOES})
+    assert "192.0.2.99" not in routing.routed
     task.cancel()
 
 

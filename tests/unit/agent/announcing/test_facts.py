@@ -9,7 +9,8 @@ from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
-from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Routes
+from kube_nftlb.announce.bgp.left import Left
+from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Route, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
@@ -274,3 +275,17 @@ def test_a_node_goes_on_announcing_by_bgp_when_the_pool_is_gone() -> None:
     found = facts(pools=Pools())
     assert found.routes(()) == {}
     assert routed(found, (VIP,)).prefix == f"{VIP}/32"
+
+
+def test_an_agent_that_begins_goes_on_announcing_by_bgp_though_the_pool_is_gone() -> None:
+    found = facts(pools=Pools())
+    known = found.routes(Left([Route("192.0.2.0/28", Metric.SERVES)]))
+    assert known[VIP].prefix == f"{VIP}/32"
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_whether_a_node_is_going_to_serve_a_routed_address_is_known(served: bool) -> None:
+    found = facts(pools=Pools([pool(bgp={})]))
+    only = farm(owner="web", addresses=[{"type": "LoadBalancer", "ip": VIP, "ports": "80"}])
+    found.load_balancers.planned(WEB, only, served=served)
+    assert routed(found).is_served is served
