@@ -121,6 +121,7 @@ class Routing:
                 if self.error:
                     await asyncio.sleep(_RETRY_S)
                     continue
+            self.error = ""
             self.prefixes = len(wanted)
             self._applied.set()
             self._on_change()

@@ -234,3 +234,14 @@ async def test_a_table_that_cannot_be_written_is_tried_again_and_said() -> None:
     await eventually(lambda: kernel.routes == {SERVES})
     assert routing.error == ""
     task.cancel()
+
+
+async def test_an_error_is_over_once_the_route_that_had_it_is_not_wanted() -> None:
+    kernel = Kernel(refusals=1000)
+    routing = Routing(ME, kernel)
+    task = asyncio.create_task(routing.run())
+    routing.facts({IP: address()})
+    await eventually(lambda: "not permitted" in routing.error)
+    routing.facts({})
+    await eventually(lambda: routing.error == "")
+    task.cancel()
