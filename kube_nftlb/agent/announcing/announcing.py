@@ -21,7 +21,6 @@ from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.announce.announcer import Announcer
 from kube_nftlb.announce.bgp.routing import Routing, Table
-from kube_nftlb.announce.bgp.table import remove_all
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
@@ -124,7 +123,8 @@ class Announcing:
             tasks.create_task(self._announcer.run(), name="announcer")
             if self._bird is not None:
                 tasks.create_task(self._bird.run(), name="bird")
-            tasks.create_task(self._routing.run() if self._routing is not None else _without_routes(), name="routes")
+            if self._routing is not None:
+                tasks.create_task(self._routing.run(), name="routes")
 
     async def hand_over(self) -> None:
         """Have other nodes take the addresses, as far as they can, before this agent ends."""
@@ -229,14 +229,6 @@ class Announcing:
         if self._bird is not None:
             self._bird.set_pools(pools.values())
         self._changed.set()
-
-
-async def _without_routes() -> None:
-    """Remove what an agent left that announced by BGP: another daemon may read it."""
-    try:
-        await asyncio.to_thread(remove_all)
-    except OSError as error:
-        _log.warning("cannot remove the routes of announced addresses", error=str(error))
 
 
 def _parsed(raw: JsonObject, before: AddressPool | None) -> AddressPool | None:

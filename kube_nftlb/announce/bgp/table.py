@@ -1,6 +1,6 @@
 """The kernel's table of routes to announced addresses. No ip rule names it, so no packet takes them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EEXIST, ESRCH
 from socket import AF_INET, AF_INET6
@@ -45,21 +45,13 @@ class RouteTable:
                     _change(ip, "del", self._number, route, failed)
         _raise(failed)
 
-    def remove_others(self) -> None:
-        """Remove our routes from all other tables. Raises OSError once all are removed that can be."""
-        _remove(lambda number: number != self._number)
 
-
-def remove_all() -> None:
-    """Remove our routes from all tables. Raises OSError once all are removed that can be."""
-    _remove(lambda _: True)
-
-
-def _remove(where: Callable[[int], bool]) -> None:
+def remove_all(but: int | None = None) -> None:
+    """Remove our routes from all tables, but one if it is given. Raises OSError once all are removed that can be."""
     failed: list[str] = []
     with _kernel() as ip:
         for number, route in _ours(ip):
-            if where(number):
+            if number != but:
                 _change(ip, "del", number, route, failed)
     _raise(failed)
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.shutdown import HAND_OVER_S
 from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import Node, protocol_name, render
 from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config
-from kube_nftlb.announce.bird.process import BirdProcess
+from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
 
@@ -230,3 +231,7 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     process.end()
     time.sleep(0.5)
     os.kill(int(log.read_text().split()[-1]), 0)  # The agent has not ended yet: it is there.
+
+
+def test_bird_waits_for_an_agent_that_hands_the_node_over_to_kube_proxy() -> None:
+    assert HAND_OVER_S + 10 < AGENT_ENDS_S < 120
