@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test test-rest test-all unit lint e2e image release publish format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release publish format crds reference chart docs bystanders faults conformance-upstream conformance-gateway bench bench-full lock checksums clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,11 @@ e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kube
 
 conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with kube-proxy and with both engines (root; hours)
 	$(BIN)/python -m tests.upstream
+
+conformance-gateway: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
+conformance-gateway: .venv/ready ## Run the Gateway API's own tests of TCP and UDP on real nodes, with both engines (root; minutes, and some more to build them)
+	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
+	$(BIN)/python -m tests.upstream.gateway
 
 image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
 	@.ci/image

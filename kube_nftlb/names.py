@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 GROUP = "kube-nftlb.io"
 
+GATEWAY_API = "gateway.networking.k8s.io"
+"""The API group of Gateway API."""
+
 ANNOTATION_PREFIX = "service.kubernetes.io/kube-nftlb-load-balancer-"
 """The prefix of all annotations of Services and Pods; ``mode``, ``scheduler`` and so on follow."""
 
@@ -52,6 +55,22 @@ ANNOTATION_ADDRESS_POOL = f"{ANNOTATION_PREFIX}address-pool"
 ANNOTATION_SHARING_KEY = f"{ANNOTATION_PREFIX}address-sharing-key"
 
 FIELD_MANAGER_ADDRESSES = "kube-nftlb-operator-addresses"
+
+ANNOTATION_PORT_RANGE = f"{GROUP}/port-range."
+"""On a Gateway or ListenerSet, before a listener's name: the range of ports that this listener has."""
+ANNOTATION_GATEWAY_POOL = f"{GROUP}/address-pool"
+"""On a Gateway: the only NftlbAddressPool that it gets an address from."""
+ANNOTATION_GATEWAY_FAMILIES = f"{GROUP}/ip-families"
+"""On a Gateway: ``ipv4``, ``ipv6`` or ``ipv4,ipv6``, the families of the addresses that it gets."""
+ANNOTATION_GATEWAY_TRAFFIC_POLICY = f"{GROUP}/external-traffic-policy"
+"""On a Gateway: ``Cluster`` or ``Local``, for its farms what the field of this name is for a Service."""
+LABEL_GATEWAY = f"{GROUP}/gateway"
+LABEL_GATEWAY_NAMESPACE = f"{GROUP}/gateway-namespace"
+LABEL_LISTENER_SET = f"{GROUP}/listener-set"
+LABEL_LISTENER = f"{GROUP}/listener"
+LABEL_ROUTE = f"{GROUP}/route"
+"""On a farm of a TCPRoute or UDPRoute: the names of its Gateway, of the ListenerSet, if its listener is of one, of the
+listener and of the route; ends in a hash where it is longer than a label."""
 
 ANNOTATION_NODE_DRAINS = f"{GROUP}/drains"
 """On a Node, ``true``: other nodes take the load balancer addresses that it announces."""

@@ -66,6 +66,39 @@ FailureReason = Literal[
 ]
 """Reasons that a farm is not programmed as requested on a node: in ``status.failedFarms`` of its NftlbNode."""
 
+GatewayReason = Literal[
+    "Accepted",
+    "AddressNotAssigned",
+    "AddressNotUsable",
+    "BackendNotFound",
+    "Invalid",
+    "InvalidKind",
+    "InvalidParameters",
+    "InvalidRouteKinds",
+    "ListenerConflict",
+    "ListenersNotValid",
+    "NoConflicts",
+    "NoMatchingParent",
+    "NotAllowed",
+    "NotAllowedByListeners",
+    "ParentNotAccepted",
+    "ParentNotProgrammed",
+    "Pending",
+    "Programmed",
+    "ProtocolConflict",
+    "RefNotPermitted",
+    "ResolvedRefs",
+    "SupportedVersion",
+    "TooManyGateways",
+    "TooManyListeners",
+    "TooManyRoutes",
+    "UnsupportedAddress",
+    "UnsupportedProtocol",
+    "UnsupportedValue",
+    "UnsupportedVersion",
+]
+"""Reasons of conditions of the objects of Gateway API: its own words, but for TooManyGateways and TooManyRoutes."""
+
 AddressProblem = Literal["PoolExhausted", "NoPool", "AddressTaken", "NotAllowed"]
 """Why a Service has no address of an NftlbAddressPool, or not the one that it asks for."""
 
@@ -99,6 +132,9 @@ OperatorEvent = Literal[
     "ReadinessGatePending",
     "AgentSilent",
     "AgentReports",
+    "NotAccepted",
+    "AddressNotAssigned",
+    "RefsNotResolved",
 ]
 """Reasons of the operator's Events."""
 

@@ -166,6 +166,14 @@ class OperatorSettings(CommonSettings):
         Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
     ] = False
     """Give addresses to Services without `spec.loadBalancerClass`, too. No other program must do so."""
+    gateway: Annotated[Switch, Variable("KUBE_NFTLB_GATEWAY", "gateway.enabled")] = False
+    """Serve TCPRoutes and UDPRoutes of Gateway API, whose CustomResourceDefinitions you install, now or later.
+
+    Gateways of classes with the controller `kube-nftlb.io/gateway` get addresses from NftlbAddressPools, so
+    `addresses.enabled` is required. The operator may then read these objects and write their status.
+    """
+    gateway_engine: Annotated[DefaultEngine, Variable("KUBE_NFTLB_GATEWAY_ENGINE", "gateway.engine")] = "nftables"
+    """Engine of the farms of routes: `nftables`, `nftlb`, or `auto` (nftables for what it can serve)."""
     leader_election: Annotated[Switch, Variable("KUBE_NFTLB_LEADER_ELECTION")] = False
     """Whether only the replica that holds a Lease writes."""
 

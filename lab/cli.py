@@ -12,6 +12,7 @@ import typer
 
 from kube_nftlb import errors
 from lab import components, programs, progress, versions
+from lab.gateway import crds
 from lab.lab import Lab
 
 app = typer.Typer(
@@ -69,14 +70,21 @@ def up(
     addresses: Annotated[
         bool, typer.Option("--addresses", help="Give Services addresses from pools, and announce them.")
     ] = False,
+    gateway_api: Annotated[
+        bool,
+        typer.Option(
+            "--gateway-api", help=f"Install the CRDs of Gateway API {crds.version()}, and serve it; with --addresses."
+        ),
+    ] = False,
     routers: Annotated[
         int, typer.Option(min=0, help="Number of routers before the client, to which nodes announce addresses by BGP.")
     ] = 0,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or routers else "off"}
-    settings = {"operator": switch, "agent": {**switch, **({"KUBE_NFTLB_BGP": "on"} if routers else {})}}
+    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or gateway_api or routers else "off"}
+    of_agents = {**switch, "KUBE_NFTLB_BGP": "on" if routers else "off"}
+    settings = {"operator": {**switch, "KUBE_NFTLB_GATEWAY": "on" if gateway_api else "off"}, "agent": of_agents}
     with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(
@@ -90,6 +98,7 @@ def up(
             runtime=runtime.value,
             kubernetes=kubernetes,
             routers=routers,
+            gateway_api=gateway_api,
         )
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -78,6 +78,8 @@ class Blueprint:
     runtime: str = NAMESPACES
     """The runtime of pods, one of RUNTIMES."""
     bgp_routers: list[RouterPlan] = field(default_factory=list)
+    crds: Sequence[Path] = ()
+    """Folders with further CustomResourceDefinitions, which are installed before anything of kube-nftlb starts."""
 
     def control_plane(self) -> list[Component]:
         """Return etcd and the API server, in start order."""

@@ -44,6 +44,7 @@ class Order:
     routers: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
+    crds: list[str]
     lock: int  # file descriptors, all three
     listener: int
     reports: int
@@ -63,6 +64,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         order.settings,
         order.runtime,
         plan_routers(order.routers),
+        [Path(folder) for folder in order.crds],
     )
     supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
     loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import addresses, components, control, launch, programs, versions
 from lab.addresses import NodePlan
 from lab.containers import images, probe
+from lab.gateway import crds
 from lab.kubelet import plugins
 from lab.places import Places, host_pids, split_pod
 from lab.routing import packages
@@ -45,15 +46,16 @@ class Lab:
         operators: int = 1,
         kubernetes: str | None = None,
         routers: int = 0,
+        gateway_api: bool = False,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
         ``settings`` has additional environment variables of operator, nftlb and agent, or flags of kube-proxy and
         kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
-        are named ``operator``, ``operator-2`` and so on.
-        ``kubernetes`` is a minor version (``versions.of``). With ``routers``, the client is behind as many that speak
-        BGP, and the nodes have BIRD.
+        are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
+        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API. With ``routers``,
+        the client is behind as many that speak BGP, and the nodes have BIRD.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
@@ -84,6 +86,7 @@ class Lab:
             routers=routers,
             programs=found,
             settings=settings or {},
+            crds=[crds.ensure(report)] if gateway_api else [],
             report=report,
         )
         return cls(name)

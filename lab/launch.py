@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ def launch(
     routers: int,
     programs: Mapping[str, Path],
     settings: Mapping[str, Mapping[str, str]],
+    crds: Sequence[Path],
     report: Callable[[str], None],
     runtime: str,
     snapshotter: str,
@@ -65,6 +66,7 @@ def launch(
                     routers=routers,
                     programs={name: str(path) for name, path in programs.items()},
                     settings={name: dict(values) for name, values in settings.items()},
+                    crds=[str(folder) for folder in crds],
                     lock=lock,
                     listener=listener.fileno(),
                     reports=theirs.fileno(),

@@ -17,6 +17,7 @@ from lab.kubelet import objects
 _TIMEOUT_S = 120
 _FIELD_MANAGER = "kube-nftlb-lab"
 _CRDS = "kube-nftlb.io_*.yaml"
+_ANY_CRDS = "*.io_*.yaml"
 _SERVICE_ACCOUNTS = resources.Resource("", "v1", "ServiceAccount", "serviceaccounts")
 
 
@@ -41,7 +42,9 @@ async def until_api_server(client: Kube) -> None:
 
 def read_crds(folder: Path) -> list[JsonObject]:
     """Return the CRDs in a folder."""
-    return [body for path in sorted(folder.glob(_CRDS)) for body in yaml.safe_load_all(path.read_text()) if body]
+    texts = [path.read_text() for path in sorted(folder.glob(_ANY_CRDS))]
+    # Those of the Gateway API have more than a megabyte, and Python's own parser takes seconds for it.
+    return [body for text in texts for body in yaml.load_all(text, Loader=yaml.CSafeLoader) if body]
 
 
 async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:

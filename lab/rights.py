@@ -32,6 +32,7 @@ _MORE = {
     "KUBE_NFTLB_READINESS_GATE": "operator-readiness-gate",
     "KUBE_NFTLB_SERVICE_STATUS": "operator-service-status",
     "KUBE_NFTLB_ADDRESSES": "operator-addresses",
+    "KUBE_NFTLB_GATEWAY": "operator-gateway",
 }
 """The operator's further rules, by the setting that needs them, as in the chart's template."""
 _OF_AGENTS = {"KUBE_NFTLB_ADDRESSES": "agent-addresses", "KUBE_NFTLB_BGP": "agent-bgp-peers"}

@@ -62,7 +62,8 @@ class Supervisor:
 
         nodes = {node.name for node in self._blueprint.nodes}
         with_crds = self._blueprint.has_kube_nftlb
-        crds = readiness.read_crds(readiness.crd_folder()) if with_crds else []
+        folders = [*([readiness.crd_folder()] if with_crds else []), *self._blueprint.crds]
+        crds = [body for folder in folders for body in readiness.read_crds(folder)]
         async with await Kube.connect(self._files.inside_kubeconfig, "kube-nftlb-lab") as client:
             await readiness.until_api_server(client)
             self._report("starting the controllers and nodes")
@@ -78,10 +79,10 @@ class Supervisor:
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
             self._start(self._blueprint.frr())
+            await readiness.apply_crds(client, crds)
             if with_crds:
                 of_operator, of_agents = map(self._settings_of, (components.OPERATOR, components.AGENT))
-                granting = rights.grant(client, rights.folder(), of_operator, of_agents)
-                await asyncio.gather(readiness.apply_crds(client, crds), granting)
+                await rights.grant(client, rights.folder(), of_operator, of_agents)
                 self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
                 self._start(self._blueprint.operators_and_daemons())
                 for node in self._blueprint.nodes:

@@ -22,6 +22,7 @@ _DISTURBING = {
     "functional/faults": ("disturbed",),
     "functional/features/disturbing": ("disturbed by features", "disturbed by more features"),
     "functional/features/announcing": ("announcing",),
+    "functional/features/gateway": ("gateway",),
     "functional/features/operations": ("operations",),
     "functional/conformance/disturbing": ("conformance disturbed",),
 }

@@ -16,6 +16,8 @@ DEFAULT = BOTH[0]
 """The engine of all other tests, and of the labs' Services that ask for none."""
 OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": "auto" if DEFAULT == "nftables" else DEFAULT}
 """The setting of the labs' operators; with auto, what only nftlb can serve is left to it."""
+GATEWAYS = {"KUBE_NFTLB_GATEWAY_ENGINE": _ONLY or "nftables"}
+"""The same for the farms of routes, which have no engine of their own."""
 
 _current = DEFAULT
 

@@ -6,10 +6,13 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from kube_nftlb import names
 from kube_nftlb.api import rules
 
 Family = Literal["ipv4", "ipv6"]
 FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
+ROUTE_KINDS = ("TCPRoute", "UDPRoute")
+"""The kinds of routes of Gateway API that become farms."""
 
 
 class Model(BaseModel):
@@ -41,6 +44,12 @@ class OwnerReference(ForeignModel):
         """Return true if a Service of the core API controls the object, not another kind of that name."""
         return self.controller is True and self.kind == "Service" and self.api_version == "v1"
 
+    @property
+    def controls_as_route(self) -> bool:
+        """Return true if a route of Gateway API controls the object, of a kind that becomes farms."""
+        group = self.api_version.partition("/")[0]
+        return self.controller is True and self.kind in ROUTE_KINDS and group == names.GATEWAY_API
+
 
 class Metadata(ForeignModel):
     """The part of an object's metadata that we read."""
@@ -65,6 +74,24 @@ class Metadata(ForeignModel):
         if self.deletion_timestamp is not None:
             return None
         return next((owner for owner in self.owner_references if owner.controls_as_service), None)
+
+    @property
+    def route(self) -> OwnerReference | None:
+        """Return the route of Gateway API that controls the object, or None; see ``service``."""
+        if self.deletion_timestamp is not None:
+            return None
+        return next((owner for owner in self.owner_references if owner.controls_as_route), None)
+
+    @property
+    def has_source(self) -> bool:
+        """Return true if the object is made of a Service or of a route: such farms come before hand-written ones."""
+        return self.service is not None or self.route is not None
+
+    @property
+    def made_of_route(self) -> bool:
+        """Return true if the operator made the object of a route, by its label and its controller."""
+        ours = self.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
+        return ours and any(owner.controls_as_route for owner in self.owner_references)
 
 
 class Condition(Model):

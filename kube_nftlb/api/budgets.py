@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from kube_nftlb import names
+from kube_nftlb.api.base import ROUTE_KINDS
+
 Rank = tuple[bool, float]
 """Those of Services first, then older ones."""
 
@@ -192,9 +195,16 @@ def farm_rank(raw: Mapping[str, Any]) -> Rank:
     """Return the rank of a farm object, by its metadata alone."""
     metadata = raw["metadata"]
     controllers = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
-    of_service = any((each.get("apiVersion"), each.get("kind")) == ("v1", "Service") for each in controllers)
+    of_service = any(_is_source(str(each.get("apiVersion")), each.get("kind")) for each in controllers)
     return rank(
         of_service=of_service and "deletionTimestamp" not in metadata, created=metadata.get("creationTimestamp")
+    )
+
+
+def _is_source(version: str, kind: object) -> bool:
+    """Return True for the kinds that the operator makes farms of."""
+    return (version, kind) == ("v1", "Service") or (
+        version.partition("/")[0] == names.GATEWAY_API and kind in ROUTE_KINDS
     )
 
 

@@ -87,15 +87,16 @@ def farm_key(farm: Farm) -> FarmKey:
 def rank(farm: Farm, *, chosen: bool = False) -> Rank:
     """Return a sort key for a listener of a farm; the lowest wins. ``chosen`` is True for one on an external IP.
 
-    Farms of a Service come before hand-written ones, then listeners on other addresses before those on external IPs,
-    then older farms, then by name. The age of a Service's farm is that of the Service: it may have to be made anew.
+    Farms of a Service or route come before hand-written ones, then listeners on other addresses before those on
+    external IPs, then older farms, then by name. The age of a Service's farm is that of the Service: it may have to be
+    made anew.
 
     Anyone who may write a Service can choose its external IPs. If they ranked by age alone, one could squat on an
     address that another Service is about to be assigned.
-    A farm belongs to a Service if its controller ownerReference says so (v1, Service); the operator removes that
-    reference from farms that it did not create. A farm without a creationTimestamp counts as the youngest.
+    A farm belongs to a Service or route if its controller ownerReference says so; the operator removes that reference
+    from farms that it did not create. A farm without a creationTimestamp counts as the youngest.
     """
-    owned = farm.metadata.service is not None
+    owned = farm.metadata.has_source
     created = farm.metadata.creation_timestamp
     if owned and farm.spec.service_creation_timestamp is not None:
         created = farm.spec.service_creation_timestamp

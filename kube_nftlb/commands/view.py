@@ -143,7 +143,7 @@ class ClusterView:
 
     def slices_for(self, farm: Farm) -> Sequence[Slice]:
         """Return the EndpointSlices of all Services that a farm refers to."""
-        of = (ServiceKey(farm.metadata.namespace, name) for name in services(farm.spec.backends_from))
+        of = services(farm.spec.backends_from, farm.metadata.namespace)
         return [each for service in of for each in self.slices_of(service)]
 
     def farm(self, key: FarmKey) -> Farm | str:
@@ -151,7 +151,7 @@ class ClusterView:
         farm = self._parsed[key][1]
         if isinstance(farm, str) or not farm.spec.backends_from:
             return farm
-        return farm.model_copy(update={"spec": resolved_spec(farm.spec, self.slices_for(farm))})
+        return farm.model_copy(update={"spec": resolved_spec(farm.spec, key.namespace, self.slices_for(farm))})
 
     def conflicts(self, farm: Farm, node: str) -> Sequence[Conflict]:
         """Return the conflicts that a farm loses on a node."""
@@ -202,6 +202,12 @@ def lacking_address(raw: JsonObject) -> JsonObject | None:
 def is_of_service(raw: JsonObject, service: str) -> bool:
     """Return True if a farm is one of a Service of its namespace, by the operator's label."""
     return (raw["metadata"].get("labels") or {}).get(names.LABEL_SERVICE) == service
+
+
+def referred(raw: JsonObject) -> set[ServiceKey]:
+    """Return the Services whose endpoints are backends of a farm, before anything of it is validated."""
+    own, groups = raw["metadata"]["namespace"], (raw.get("spec") or {}).get("backendsFrom") or ()
+    return {ServiceKey(each.get("namespace") or own, each["service"]) for each in groups if each.get("service")}
 
 
 def _ips(raw: JsonObject) -> Iterator[str]:

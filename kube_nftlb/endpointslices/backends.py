@@ -14,7 +14,7 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import BACKEND_NAME_PATTERN, Backend, BackendOptions
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, FarmSpec
-from kube_nftlb.endpointslices.slices import Slice, SliceEndpoint, SlicePort
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice, SliceEndpoint, SlicePort
 
 _NAME_MAX = 253
 _HASH_CHARACTERS = 10
@@ -78,22 +78,33 @@ class Resolved(NamedTuple):
     total: int
 
 
-def services(references: Iterable[BackendsFrom]) -> tuple[str, ...]:
-    """Return the names of the Services that references name, each once."""
-    return tuple(dict.fromkeys(each.service for each in references if each.service))
+def services(references: Iterable[BackendsFrom], namespace: str) -> tuple[ServiceKey, ...]:
+    """Return the Services that the references of a farm in a namespace name, each once."""
+    return tuple(dict.fromkeys(_service(each, namespace) for each in references if each.service))
+
+
+def _service(reference: BackendsFrom, namespace: str) -> ServiceKey:
+    return ServiceKey(reference.namespace or namespace, reference.service)
 
 
 def resolve(
-    references: Sequence[BackendsFrom], family: Family, protocol: str, slices: Iterable[Slice], most: int
+    references: Sequence[BackendsFrom],
+    namespace: str,
+    family: Family,
+    protocol: str,
+    slices: Iterable[Slice],
+    most: int,
 ) -> Resolved:
     """Return up to ``most`` endpoints, ready ones first. ``slices`` are those of all ``services``, in any order.
+
+    ``namespace`` is that of the farm, in which references without a namespace are.
 
     An IP and port in several slices of a Service (a pod that moves from one to another) is one endpoint, with the best
     entry: ready before serving before neither, then one with a pod and node. Where there are too many, no reference
     loses endpoints while others have more.
     """
     slices = list(slices)
-    found = [_found(each, family, protocol, slices) for each in references]
+    found = [_found(each, _service(each, namespace), family, protocol, slices) for each in references]
     used: set[str] = set()
     endpoints: list[ResolvedEndpoint] = []
     for group, (reference, here, allowed) in enumerate(zip(references, found, _fitting(found, most), strict=True)):
@@ -121,10 +132,10 @@ def _fitting(found: Sequence[Sized], most: int) -> list[int]:
 
 
 def _found(
-    reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice]
+    reference: BackendsFrom, service: ServiceKey, family: Family, protocol: str, slices: Iterable[Slice]
 ) -> dict[Address, SliceEndpoint]:
     found: dict[Address, SliceEndpoint] = {}
-    own = [each for each in slices if each.service == reference.service]
+    own = [each for each in slices if (each.namespace, each.service) == service]
     for each in _opened(own, frozenset(reference.gated_ips)):
         if each.family != family:
             continue
@@ -136,23 +147,29 @@ def _found(
     return found
 
 
-def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
-    """Return a spec with the backends that it refers to; one with backends written by hand is returned as it is."""
+def resolved_spec(spec: FarmSpec, namespace: str, slices: Iterable[Slice]) -> FarmSpec:
+    """Return a spec with the backends that it refers to; one with backends written by hand is returned as it is.
+
+    ``namespace`` is that of the farm.
+    """
     if not spec.backends_from:
         return spec
-    resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
+    most = ENDPOINTS_MAX[spec.engine]
+    resolved = resolve(spec.backends_from, namespace, spec.family, spec.protocol, slices, most)
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
 
 
-def sized_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
+def sized_spec(spec: FarmSpec, namespace: str, slices: Iterable[Slice]) -> FarmSpec:
     """Return a spec like ``resolved_spec``, in a tenth of the time: with blank backends, where it has no overrides.
 
     There are as many of them, which is all that their elements are counted by.
     """
     if not spec.backends_from or any(each.overrides for each in spec.backends_from):
-        return resolved_spec(spec, slices)
+        return resolved_spec(spec, namespace, slices)
     slices = list(slices)
-    found = sum(len(_found(each, spec.family, spec.protocol, slices)) for each in spec.backends_from)
+    found = sum(
+        len(_found(each, _service(each, namespace), spec.family, spec.protocol, slices)) for each in spec.backends_from
+    )
     return spec.model_copy(update={"backends": (_BLANK,) * min(found, ENDPOINTS_MAX[spec.engine])})
 
 

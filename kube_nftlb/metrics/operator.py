@@ -30,7 +30,7 @@ FARMS_DELETED = counter(
     "kube_nftlb_farms_deleted_total",
     "NftlbFarms that the operator deleted.",
     "operator",
-    reason=("ServiceGone", "ServiceNotServed", "PortGone"),
+    reason=("ServiceGone", "ServiceNotServed", "PortGone", "RouteGone"),
 )
 FARMS_REFUSED = counter(
     "kube_nftlb_farms_refused_total", "Writes of NftlbFarms that the API server rejected as invalid.", "operator"

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.events import Events, Part, Source
 from kube_nftlb.operator import gauges
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.api_addresses import ApiAddresses
@@ -20,6 +21,7 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.gateway_parts import GatewayParts
 from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
@@ -44,6 +46,7 @@ from kube_nftlb.settings import OperatorSettings
 COMPONENT = "kube-nftlb-operator"
 
 _SERVICE_WORKERS = 16
+_ROUTE_WORKERS = 8
 _STATUS_WORKERS = 4
 _GATE_WRITERS = 4
 _ADDRESS_WRITERS = 8
@@ -57,6 +60,11 @@ class Parts:
     """The cache, what reads into it, and what writes by it."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
+        """Connect all. Raises UsageError if settings exclude each other."""
+        if settings.gateway and not settings.addresses:
+            raise errors.UsageError(
+                "KUBE_NFTLB_GATEWAY requires KUBE_NFTLB_ADDRESSES: Gateways get addresses from pools"
+            )
         clock = asyncio.get_running_loop().time
         api_hosts = [settings.api_server, *(each.host for each in settings.api_servers)]
         self.cache = Cache(
@@ -70,7 +78,8 @@ class Parts:
         self.lister = Lister(kube, self.ingest, self.mark)
         self.active = asyncio.Event()
         """Set once this replica writes."""
-        self._events = Events(kube, Source(COMPONENT), exists=partial(exists, self.cache))
+        book = self.cache.addresses
+        self._events = Events(kube, Source(COMPONENT), exists=self._exists)
         self._policies = PolicyStatuses(kube, self.ingest, self._events, clock)
         self._silent_agents = SilentAgents(kube, self.ingest, self._events, self.mark)
         self._conditions = ServiceConditions(kube, self.cache, clock) if settings.service_status else None
@@ -92,11 +101,26 @@ class Parts:
         self._addresses: AddressAssigner | None = None
         self._pool_statuses: PoolStatuses | None = None
         self._address_informer: AddressInformer | None = None
-        if (book := self.cache.addresses) is not None and self.ingest.pools is not None:
+        self._gateways: GatewayParts | None = None
+        if settings.gateway and book is not None:
+            self._gateways = GatewayParts(
+                kube,
+                self.cache,
+                book,
+                self._events,
+                self.reconciler,
+                clock,
+                self.mark,
+                settings.gateway_engine,
+                _permissions(settings),
+            )
+        if book is not None and self.ingest.pools is not None:
             reconcile = self.reconciler.services.queue.add
-            self._addresses = AddressAssigner(kube, self.ingest, book, self._events, clock, self.mark, reconcile)
+            self._addresses = AddressAssigner(
+                kube, self.ingest, book, self._events, clock, self.mark, reconcile, self._addresses_freed
+            )
             self._pool_statuses = PoolStatuses(kube, book)
-            self._address_informer = AddressInformer(kube, self.ingest.pools, book, self.mark)
+            self._address_informer = AddressInformer(kube, self.ingest.pools, book, self.mark, self._namespace_changed)
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
@@ -112,7 +136,8 @@ class Parts:
         gated = [self._gated_pods.run] if self._gated_pods is not None else []
         pools = self._address_informer
         addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
-        return [self._pods.run, *gated, *addresses, *followed, self._api_addresses.run]
+        gateways = self._gateways.readers() if self._gateways is not None else []
+        return [self._pods.run, *gated, *addresses, *gateways, *followed, self._api_addresses.run]
 
     def writers(self) -> list[Work]:
         """Return what writes, in the leader alone."""
@@ -122,9 +147,11 @@ class Parts:
             self._settle_nodes,
             self._silent_agents.run,
             *[self.reconciler.services.work] * _SERVICE_WORKERS,
+            *[self.reconciler.routes.work] * _ROUTE_WORKERS,
             *[self.reconciler.statuses.work] * _STATUS_WORKERS,
             *self._gate_work(),
             *self._address_work(),
+            *(self._gateways.writers() if self._gateways is not None else []),
             *([self._conditions.run] if self._conditions is not None else []),
         ]
 
@@ -155,6 +182,9 @@ class Parts:
         self.active.set()
         self.ingest.changes.forget()
         self.mark(self.cache.everything())
+        if self._gateways is None:
+            # Those of routes that were served before go.
+            self.reconciler.routes.replace({})
         self._pods.start_reporting()
 
     def mark(self, affected: Affected) -> None:
@@ -164,10 +194,24 @@ class Parts:
             held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()
             self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)
+            if self._gateways is not None:
+                self._gateways.services_changed(affected.services)
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
         else:
             self.ingest.changes.forget()
+
+    def _exists(self, part: Part) -> bool:
+        known = self._gateways.knows(part) if self._gateways is not None else None
+        return exists(self.cache, part) if known is None else known
+
+    def _addresses_freed(self) -> None:
+        if self._gateways is not None:
+            self._gateways.addresses_freed()
+
+    def _namespace_changed(self, name: str) -> None:
+        if self._gateways is not None:
+            self._gateways.namespace_changed(name)
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the cluster, if this replica writes."""
@@ -185,12 +229,16 @@ def _profile(settings: OperatorSettings) -> Profile:
         settings.default_mode,
         settings.default_engine,
         settings.external_ip_ranges if settings.external_ips else None,
-        Permissions(
-            settings.source_address_ranges,
-            settings.annotation_marks,
-            settings.annotation_queues,
-            settings.annotation_helpers,
-            settings.annotation_engines,
-        ),
+        _permissions(settings),
         settings.limits.service_ports,
+    )
+
+
+def _permissions(settings: OperatorSettings) -> Permissions:
+    return Permissions(
+        settings.source_address_ranges,
+        settings.annotation_marks,
+        settings.annotation_queues,
+        settings.annotation_helpers,
+        settings.annotation_engines,
     )

@@ -4,7 +4,7 @@
 ``tests.builders.manifests`` has what a test applies to a cluster.
 """
 
-from tests.builders.farms import Grouped, farm, grouped_farm, raw_backend, raw_farm, raw_service_farm
+from tests.builders.farms import Grouped, farm, grouped_farm, raw_backend, raw_farm, raw_route_farm, raw_service_farm
 from tests.builders.nodes import raw_nftlb_node, raw_node
 from tests.builders.pods import raw_gated_pod, raw_pod
 from tests.builders.policies import raw_policy
@@ -24,6 +24,7 @@ __all__ = [
     "raw_node",
     "raw_pod",
     "raw_policy",
+    "raw_route_farm",
     "raw_service",
     "raw_service_farm",
     "raw_slice",

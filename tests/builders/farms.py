@@ -86,6 +86,17 @@ def raw_backend(name: str, ip: str, port: int | None = 8080, **fields: Any) -> d
     return {"name": name, "ip": ip, **({"port": port} if port is not None else {}), **fields}
 
 
+def raw_route_farm(
+    name: str = "web--gate--tcp", *, route: str = "web", kind: str = "TCPRoute", **fields: Any
+) -> dict[str, Any]:
+    """The farm that the operator made of a route of Gateway API; its backends are endpoints of the Service ``web``."""
+    raw = raw_farm(name, **{"backends": [], "backendsFrom": [{"service": "web", "port": "http"}], **fields})
+    owner = {"apiVersion": f"{names.GATEWAY_API}/v1", "kind": kind, "name": route, "uid": f"uid-{route}"}
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR}
+    raw["metadata"] |= {"ownerReferences": [{**owner, "controller": True}], "labels": labels}
+    return raw
+
+
 def farm(name: str = "web--http", **fields: Any) -> Farm:
     """``raw_farm``, validated. Raises ValidationError."""
     return Farm.model_validate(raw_farm(name, **fields))
@@ -113,4 +124,4 @@ def grouped_farm(name: str = "web--http", *, groups: Mapping[str, Grouped], **fi
         )
         for service, each in groups.items()
     ]
-    return written.model_copy(update={"spec": resolved_spec(written.spec, slices)})
+    return written.model_copy(update={"spec": resolved_spec(written.spec, written.metadata.namespace, slices)})

@@ -17,6 +17,7 @@ def raw_slice(
     *endpoints: dict[str, Any],
     name: str = "web-1",
     service: str = "web",
+    namespace: str = "default",
     address_type: str = "IPv4",
     ports: list[dict[str, Any]] | None = None,
     labels: Mapping[str, str] | None = None,
@@ -26,7 +27,7 @@ def raw_slice(
     return {
         "metadata": {
             "name": name,
-            "namespace": "default",
+            "namespace": namespace,
             "resourceVersion": str(version),
             "labels": {names.LABEL_SLICE_SERVICE: service, **(labels or {})},
         },

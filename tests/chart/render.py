@@ -82,6 +82,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "readinessGate": {"enabled": True, "admissionPolicy": True},
         "serviceStatus": {"enabled": True},
         "addresses": {"enabled": True, "withoutClass": True, "bgp": BGP},
+        "gateway": {"enabled": True, "engine": "auto"},
         "userRoles": {"aggregateFarmEditor": True},
         "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},

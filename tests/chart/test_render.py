@@ -74,6 +74,8 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
             "leave out podMonitor and serviceMonitor",
         ),
         ({"readinessGate": {"admissionPolicy": True}}, "readinessGate.admissionPolicy needs readinessGate.enabled"),
+        ({"gateway": {"enabled": True}}, "gateway.enabled requires addresses.enabled"),
+        ({"gateway": {"engine": "ipvs"}}, r"'/gateway/engine': value must be one of 'nftlb', 'nftables', 'auto'"),
     ],
 )
 def test_a_value_of_no_use_is_refused_with_its_name(values: dict[str, Any], sentence: str) -> None:

@@ -50,9 +50,13 @@ def files(request: pytest.FixtureRequest) -> list[Path]:
 @pytest.fixture(scope="module")
 def cluster(files: list[Path]) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
-        if {EXAMPLES / f"{name}.yaml" for name in ("readiness-gate", "addresses", "addresses-bgp")} & set(files):
-            settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_ADDRESSES": "on"}}
-            cluster = stack.enter_context(running("examples", nodes=2, zones=["a", "b"], settings=settings))
+        if {EXAMPLES / f"{name}.yaml" for name in ("readiness-gate", "addresses", "addresses-bgp", "gateway")} & set(
+            files
+        ):
+            switches = ("READINESS_GATE", "ADDRESSES", "GATEWAY")
+            settings = {"operator": {f"KUBE_NFTLB_{switch}": "on" for switch in switches}}
+            options = {"nodes": 2, "zones": ["a", "b"], "settings": settings, "gateway_api": True}
+            cluster = stack.enter_context(running("examples", **options))
         else:
             cluster = stack.enter_context(contextlib.closing(Cluster(labs.shared("functional", **LAB))))
         given = [f"--filename={path}" for path in files]
@@ -136,6 +140,16 @@ def has_addresses(cluster: Cluster, name: str, *ips: str) -> None:
     eventually(lambda: given() == list(ips), "the Service has an address of each family")
     for ip in ips:
         reaches(cluster, POD, name, ip)
+
+
+@pytest.mark.long
+def test_example_gateway(cluster: Cluster) -> None:
+    cluster.wait("gateway", "edge", "Programmed")
+    (address,) = cluster.get("gateway", "edge")["status"]["addresses"]
+    assert address["value"] == "203.0.113.16"
+    cluster.reaches(POD, pods(cluster, app="gateway"), address["value"], 8080)
+    counted = cluster.count(POD, 400, address["value"], 8080)["answers"]
+    assert is_likely(sum(counted[pod] for pod in pods(cluster, app="gateway", track="new")), 400, 0.1), counted
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ NOT_RUN_AT_MOST = {
     "charts/kube-nftlb/README.md": 1,
     "docs/conformance.md": 1,
     "docs/conformance-upstream.md": 1,
+    "docs/conformance-gateway.md": 1,
     "docs/install.md": 12,
     "docs/recipes.md": 3,
     "docs/releases.md": 1,

@@ -15,6 +15,7 @@ ALERTS = (ROOT / "docs/troubleshooting.md").read_text()
 KINDS = (
     reasons.ConditionReason,
     reasons.GateReason,
+    reasons.GatewayReason,
     reasons.NodeReason,
     reasons.FailureReason,
     reasons.AddressReason,

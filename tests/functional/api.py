@@ -14,6 +14,7 @@ MERGE_PATCH = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
 _NFTLB = "apis/kube-nftlb.io/v1alpha1"
+_GATEWAY = "apis/gateway.networking.k8s.io/v1"
 _RIGHTS = "apis/rbac.authorization.k8s.io/v1"
 _PATHS = {
     "clusterrole": (_RIGHTS, "clusterroles"),
@@ -29,23 +30,30 @@ _PATHS = {
     "nftlbaddresspool": (_NFTLB, "nftlbaddresspools"),
     "nftlbbgppeer": (_NFTLB, "nftlbbgppeers"),
     "nftlbfarm": (_NFTLB, "nftlbfarms"),
+    "gateway": (_GATEWAY, "gateways"),
+    "gatewayclass": (_GATEWAY, "gatewayclasses"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "namespace": ("api/v1", "namespaces"),
     "nftlbnode": (_NFTLB, "nftlbnodes"),
     "nftlbpolicy": (_NFTLB, "nftlbpolicies"),
     "node": ("api/v1", "nodes"),
+    "listenerset": (_GATEWAY, "listenersets"),
     "pdb": ("apis/policy/v1", "poddisruptionbudgets"),
     "pod": ("api/v1", "pods"),
+    "referencegrant": (_GATEWAY, "referencegrants"),
     "rolebinding": (_RIGHTS, "rolebindings"),
     "service": ("api/v1", "services"),
     "serviceaccount": ("api/v1", "serviceaccounts"),
     "servicecidr": ("apis/networking.k8s.io/v1", "servicecidrs"),
     "statefulset": ("apis/apps/v1", "statefulsets"),
+    "tcproute": (_GATEWAY, "tcproutes"),
+    "udproute": (_GATEWAY, "udproutes"),
 }
 _CLUSTER_SCOPED = {
     "clusterrole",
     "clusterrolebinding",
     "crd",
+    "gatewayclass",
     "namespace",
     "nftlbaddresspool",
     "nftlbbgppeer",

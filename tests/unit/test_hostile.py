@@ -142,7 +142,7 @@ def check_farm(farm: Farm) -> None:
     had = objects.parse(
         {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
     )
-    farm = farm.model_copy(update={"spec": resolved_spec(farm.spec, SLICES)})
+    farm = farm.model_copy(update={"spec": resolved_spec(farm.spec, farm.metadata.namespace, SLICES)})
     for present in (None, had["x"]):
         node_farm = resolve.node_farm(farm, HERE, None)
         seen = translate(node_farm, present)

@@ -3,13 +3,12 @@
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from kube_nftlb import errors
 from lab.lab import Lab
-from tests.upstream import cluster, records, report, suite
+from tests.upstream import cluster, progress, records, report, suite
 from tests.upstream.groups import GROUPS, Group
 from tests.upstream.subjects import SUBJECTS, Subject
 
@@ -31,9 +30,9 @@ def main() -> int:
         parser.error("no test is chosen: see the names in --help")
     try:
         for subject in subjects:
-            with cluster.running(f"upstream-{os.getpid()}", subject, _say) as lab:
+            with cluster.running(f"upstream-{os.getpid()}", subject, progress.say) as lab:
                 if arguments.hold:
-                    _hold(lab)
+                    progress.hold(lab)
                 else:
                     _try(lab, subject, groups, arguments.processes, arguments.out)
     except errors.LabError as error:
@@ -47,30 +46,17 @@ def main() -> int:
 
 def _try(lab: Lab, subject: Subject, groups: Sequence[Group], processes: int, out: Path) -> None:
     logs = out / "logs" / subject.name
-    _say(f"running {', '.join(group.title for group in groups)}: {logs}/log.txt")
+    progress.say(f"running {', '.join(group.title for group in groups)}: {logs}/log.txt")
     run = suite.run(lab, subject.name, groups, processes, logs)
     if failed := [each.test for each in run.outcomes if each.outcome == records.FAILED]:
         # Side by side, tests disturb each other, and a slow machine does the rest.
-        _say(f"running {len(failed)} that failed again, one after another")
+        progress.say(f"running {len(failed)} that failed again, one after another")
         run = records.retried(run, suite.run_again(lab, subject.name, failed, logs / "again"))
     records.write(out, records.merged(records.read(out, subject.name), run))
 
 
-def _hold(lab: Lab) -> None:
-    _say(f"ready: export KUBECONFIG={lab.kubeconfig}; kube-nftlb lab --name {lab.name} exec client -- ...")
-    try:
-        while True:
-            time.sleep(3600)
-    except KeyboardInterrupt:
-        return
-
-
 def _is_chosen(name: str, wanted: str) -> bool:
     return not wanted or name in wanted.split(",")
-
-
-def _say(step: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {step}", flush=True)
 
 
 if __name__ == "__main__":

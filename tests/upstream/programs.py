@@ -1,9 +1,9 @@
-"""Kubernetes' end-to-end tests and the programs that they need, built once from their Go modules."""
+"""The tests of Kubernetes and of the Gateway API and the programs that they need, built once from their Go modules."""
 
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ GINKGO = "ginkgo"
 AGNHOST = "agnhost"
 REGRESSION = "regression-issue-74839"
 COREDNS = "coredns"
+GATEWAY_TESTS = "gateway.test"
+ECHO = "echo-basic"
+WHOAMI = "whoami"
 
 
 class _Package(NamedTuple):
@@ -35,16 +38,21 @@ _PACKAGES = {
     GINKGO: _Package("suite", "github.com/onsi/ginkgo/v2/ginkgo"),
     TESTS: _Package("suite", "k8s.io/kubernetes/test/e2e", go.BUILD_TESTS),
     COREDNS: _Package("coredns", "."),
+    GATEWAY_TESTS: _Package("gateway", ".", go.BUILD_TESTS),
+    ECHO: _Package("gateway", "sigs.k8s.io/gateway-api/conformance/echo-basic"),
+    WHOAMI: _Package("whoami", "."),
 }
+OF_KUBERNETES = (AGNHOST, REGRESSION, GINKGO, TESTS, COREDNS)
+OF_GATEWAY_API = (GATEWAY_TESTS, ECHO, WHOAMI)
 
 
-def ensure(report: Callable[[str], None]) -> Mapping[str, Path]:
-    """Return all programs by name; missing ones are built or installed. Raises LabError."""
+def ensure(report: Callable[[str], None], wanted: Collection[str] = OF_KUBERNETES) -> Mapping[str, Path]:
+    """Return programs by name; missing ones are built or installed. Raises LabError."""
     if missing := [package for program, package in _DEBIAN_PACKAGES.items() if programs.find(program) is None]:
         debian.install(missing, report)
     cache = programs.cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    places = {name: _folder(cache, package.module) / name for name, package in _PACKAGES.items()}
+    places = {name: _folder(cache, _PACKAGES[name].module) / name for name in wanted}
     with locks.locked(cache / "build-upstream.lock", report) as count:
         to_build = [name for name, place in places.items() if not place.exists()]
         for number, name in enumerate(to_build, 1):
@@ -67,6 +75,6 @@ def _build(toolchain: Path, package: _Package, target: Path, cache: Path, count:
 
 
 def _folder(cache: Path, module: str) -> Path:
-    """Return the folder of a module's programs, which is another one for other versions."""
-    digest = hashlib.sha256((_MODULES / module / "go.mod").read_bytes()).hexdigest()[:12]
-    return cache / "upstream" / f"{module}-{digest}"
+    """Return the folder of a module's programs, which is another one for other versions and sources."""
+    sources = b"".join(path.read_bytes() for path in sorted((_MODULES / module).iterdir()))
+    return cache / "upstream" / f"{module}-{hashlib.sha256(sources).hexdigest()[:12]}"

@@ -69,7 +69,7 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         f"--cluster-ip-range={addresses.SERVICE_CIDRS.split(',')[0]}",
         "--dump-logs-on-failure=false",
     ]
-    description = _describe(processes)
+    description = describe(processes)
     start = time.monotonic()
     with (folder / "log.txt").open("a") as log:
         argv, environment = lab.command(CLIENT, *command), lab.environment(CLIENT)
@@ -103,7 +103,8 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(child)
 
 
-def _describe(processes: int) -> dict[str, Any]:
+def describe(processes: int) -> dict[str, Any]:
+    """Return when, from which commit, on which machine and beside how much else a run begins."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=_CHECKOUT, capture_output=True, text=True, check=False
     )

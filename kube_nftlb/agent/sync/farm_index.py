@@ -144,11 +144,11 @@ class FarmIndex:
                 self._sizes.pop(key, None)
                 affected |= self._elements.remove(key)
                 continue
-            spec = sized_spec(farm.spec, self._slices_of(key, farm.spec))
+            spec = sized_spec(farm.spec, key.namespace, self._slices_of(key, farm.spec))
             size = self._sizes[key] = elements(spec, len(self.node.port_ips.get(spec.family, ())))
             fits_alone = size <= self._limits.farm_elements
             metadata = farm.metadata
-            place = budgets.rank(of_service=metadata.service is not None, created=metadata.creation_timestamp)
+            place = budgets.rank(of_service=metadata.has_source, created=metadata.creation_timestamp)
             affected |= self._elements.put(key, place, size if fits_alone else 0)
         return affected - measured
 
@@ -170,11 +170,11 @@ class FarmIndex:
         farm = self._farms.get(key)
         if farm is None or not farm.spec.backends_from:
             return farm
-        spec = resolved_spec(farm.spec, self._slices_of(key, farm.spec))
+        spec = resolved_spec(farm.spec, key.namespace, self._slices_of(key, farm.spec))
         return farm.model_copy(update={"spec": spec})
 
     def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
-        return [each for service in _services(key, spec) for each in self.slices.of(service)]
+        return [each for of in services(spec.backends_from, key.namespace) for each in self.slices.of(of)]
 
     def of_service(self, service: ServiceKey) -> list[Farm]:
         """Return the farms that the operator has made of a Service."""
@@ -286,9 +286,5 @@ class FarmIndex:
         self._look_again_at.pop(key, None)
 
     def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
-        for service in _services(key, farm.spec) if farm is not None else ():
+        for service in services(farm.spec.backends_from, key.namespace) if farm is not None else ():
             (self._referring.add if join else self._referring.discard)(service, key)
-
-
-def _services(key: FarmKey, spec: FarmSpec) -> Iterator[ServiceKey]:
-    return (ServiceKey(key.namespace, name) for name in services(spec.backends_from))

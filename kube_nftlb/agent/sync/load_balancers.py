@@ -1,4 +1,4 @@
-"""Farms of Services with load balancer addresses: what they want, and what this node's kernel has of them. No I/O.
+"""Farms of Services and routes with load balancer addresses: what they want, and what the kernel has of them. No I/O.
 
 It is what nodes announce addresses by, so that nobody is told of an address before it is served.
 """
@@ -111,9 +111,9 @@ class LoadBalancers:
 
 
 def wanted(farm: Farm | None) -> Wanted | None:
-    """Return what a farm wants; None if it is not of a Service, or has no load balancer address."""
+    """Return what a farm wants; None if it is of no Service and no route, or has no load balancer address."""
     # Whoever may write farms, but no Services, gets no address of a pool.
-    if farm is None or farm.metadata.service is None:
+    if farm is None or not farm.metadata.has_source:
         return None
     ips = frozenset(address.ip for address in farm.spec.addresses if address.type == "LoadBalancer")
     return Wanted(ips, _nodes(farm.spec)) if ips else None

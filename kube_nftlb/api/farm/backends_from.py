@@ -33,14 +33,23 @@ class Override(BackendOptions, _OfPod):
 
 
 class BackendsFrom(Model):
-    """A group of backends: the endpoints of a Service in the farm's namespace, with their share of new connections."""
+    """A group of backends: the endpoints of a Service, with their share of new connections."""
 
     model_config = ConfigDict(json_schema_extra=rules.schema(rules.GROUP))
 
+    namespace: Annotated[
+        str,
+        Field(
+            description="Namespace of the Service. Empty: the farm's own. Another one is for farms that the operator "
+            "makes of routes of Gateway API, as a ReferenceGrant allows; other farms with one are invalid.",
+            max_length=63,
+            pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$",
+        ),
+    ] = ""
     service: Annotated[
         str,
         Field(
-            description="Name of a Service in the farm's namespace. A headless Service, or one that another proxy "
+            description="Name of a Service. A headless Service, or one that another proxy "
             "serves (service.kubernetes.io/service-proxy-name), gives no endpoints. Required unless refuse is true.",
             max_length=63,
             pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$",
@@ -92,3 +101,8 @@ class BackendsFrom(Model):
     def _check(self) -> Self:
         rules.check([rules.GROUP], (self.service, self.refuse))
         return self
+
+    @property
+    def full_name(self) -> str:
+        """The Service as people write it: with its namespace, if it has one."""
+        return f"{self.namespace}/{self.service}" if self.namespace else self.service

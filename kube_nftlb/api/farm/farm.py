@@ -30,3 +30,12 @@ class Farm(ForeignModel):
             if not _OBJECT_NAME.fullmatch(name):
                 raise ValueError(f"{what} {name[:63]!r} must consist of lower-case letters, digits and dashes")
         return self
+
+    @model_validator(mode="after")
+    def _check_namespaces(self) -> Self:
+        """Only what the operator has checked against ReferenceGrants may reach into another namespace."""
+        for each in self.spec.backends_from:
+            if each.namespace not in ("", self.metadata.namespace) and not self.metadata.made_of_route:
+                what = f"spec.backendsFrom refers to the Service {each.full_name} of another namespace"
+                raise ValueError(f"{what}, which only farms of routes of Gateway API may: use a TCPRoute or UDPRoute")
+        return self

@@ -274,6 +274,9 @@ class FarmFields(Model):
             "With several entries, each is a group: a new connection goes to one of them by their weights, then to one "
             "of its endpoints as the scheduler says. With a hash or persistence a client stays in its group.",
             max_length=REFERENCES_MAX,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["service", "port"]},
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["namespace", "service", "port"],
+            },
         ),
     ] = ()

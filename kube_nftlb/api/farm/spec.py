@@ -27,7 +27,7 @@ class FarmSpec(FarmFields):
         self._check_listeners()
         self._check_sessions()
         _check_unique("backend name", (backend.name for backend in self.backends))
-        _check_unique("reference", ((each.service, each.port) for each in self.backends_from))
+        _check_unique("reference", ((each.namespace, each.service, each.port) for each in self.backends_from))
         for each in self.backends_from:
             _check_unique("pod of an override", (override.pod for override in each.overrides))
         _check_unique("backend mark", (each.mark for each in self.backend_options if each.mark is not None))

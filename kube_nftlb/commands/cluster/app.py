@@ -111,7 +111,10 @@ def status(
 
 def why(
     farm: Annotated[
-        str | None, typer.Argument(help="A farm or a Service, with or without its namespace. Default: all farms.")
+        str | None,
+        typer.Argument(
+            help="A farm or a Service, with or without its namespace, or gateway/NAME, tcproute/NAME ... Default: all."
+        ),
     ] = None,
     namespace: Annotated[
         str | None,

@@ -54,6 +54,11 @@ class Member(NamedTuple):
     """The reference of the farm that it comes from; None if it is written by hand."""
 
     @property
+    def namespace(self) -> str:
+        """The namespace of its Pod."""
+        return (self.group.namespace if self.group is not None else "") or self.farm.namespace
+
+    @property
     def entry(self) -> str:
         """The name of its entry in the farm: that of an override, or of the backend."""
         return self.pod if self.group is not None else self.backend.name
@@ -88,7 +93,8 @@ def _members(farm: Farm, view: ClusterView) -> Iterator[Member]:
         return
     of_service = metadata.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
     slices = view.slices_for(farm)
-    resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
+    most = ENDPOINTS_MAX[spec.engine]
+    resolved = resolve(spec.backends_from, key.namespace, spec.family, spec.protocol, slices, most)
     for each in resolved.endpoints:
         group = spec.backends_from[each.group]
         yield Member(key, each.backend, each.endpoint.pod, of_service=of_service, group=group)
@@ -99,7 +105,7 @@ def of_backend(name: str, namespace: str, everything: Sequence[Member]) -> list[
     return [
         each
         for each in everything
-        if each.farm.namespace == namespace and name in (each.backend.name, each.backend.ip, each.pod)
+        if each.namespace == namespace and name in (each.backend.name, each.backend.ip, each.pod)
     ]
 
 
@@ -120,7 +126,7 @@ def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, 
             problems.append(f"{problem}: remove its address from the EndpointSlice instead")
             continue
         if each.of_service:
-            pods[PodRef(farm.namespace, each.pod)] = None
+            pods[PodRef(each.namespace, each.pod)] = None
         else:
             entries.setdefault((farm, each.entry), []).append(each)
         done.append(each)
@@ -130,10 +136,18 @@ def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, 
 
 def _entry(name: str, members: Iterable[Member]) -> JsonObject:
     """Return the entries of a backend in its farm: a pod may be in several of its groups."""
-    groups = {(each.group.service, each.group.port): None for each in members if each.group is not None}
+    groups = {
+        (each.group.namespace, each.group.service, each.group.port): None for each in members if each.group is not None
+    }
     overrides = [{"pod": name, "state": DRAIN}]
     if groups:
-        return {"backendsFrom": [{"service": of, "port": port, "overrides": overrides} for of, port in groups]}
+        # An entry is found by its keys; the API server fills in those that are left out.
+        return {
+            "backendsFrom": [
+                {**({"namespace": where} if where else {}), "service": of, "port": port, "overrides": overrides}
+                for where, of, port in groups
+            ]
+        }
     return {"backends": [{"name": name, "state": DRAIN}]}
 
 

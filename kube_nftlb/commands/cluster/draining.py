@@ -1,6 +1,7 @@
 """``kubectl nftlb drain`` and ``undrain``: ask, write, and wait for open connections to end."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,8 +11,15 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed, namespace_of
-from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.commands.cluster.queries import (
+    Target,
+    connected,
+    get_or_none,
+    list_if_allowed,
+    namespace_of,
+    slices_for,
+)
+from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
@@ -67,7 +75,7 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
             _note(options, await node_addresses.hand_over(kube, found.announcing))
         if not plan.members:
             return False
-        await _write_annotations(kube, plan.pods, DRAIN)
+        await _write_annotations(kube, found.states, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
         _note(options, f"{found.what} drains: no new connections of {_counted(plan)}")
@@ -110,6 +118,16 @@ def _refuse_others(found: _Found) -> None:
             raise errors.UsageError(f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}")
 
 
+async def _referring(kube: Kube, namespace: str) -> list[JsonObject]:
+    """Return the farms of other namespaces with backends in this one, as far as the user may see them."""
+
+    def refers(raw: JsonObject) -> JsonObject | None:
+        elsewhere = raw["metadata"]["namespace"] != namespace
+        return raw if elsewhere and any(each.namespace == namespace for each in referred(raw)) else None
+
+    return await list_if_allowed(kube, FARMS, transform=refers) or []
+
+
 async def _find(kube: Kube, target: Target, name: str) -> _Found:
     """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that there is."""
     kind, _, plain = name.rpartition("/")
@@ -124,7 +142,9 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
             kube.list(FARMS, where, not_older_than="0"),
             kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
         )
-    everything = drain_plan.members(ClusterView(farms.items, slices=slices.items))
+        foreign = await _referring(kube, namespace) if node is None else []
+        more = await slices_for(kube, foreign)
+    everything = drain_plan.members(ClusterView([*farms.items, *foreign], slices=[*slices.items, *more]))
     backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
     if node is not None:
         if backends:
@@ -142,17 +162,27 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         terminal.note(problem)
     if not plan.members and not announcing:
         raise errors.UsageError(f"nothing of {what} can be drained")
-    pods = await asyncio.gather(*(kube.get(PODS, pod.name, pod.namespace) for pod in plan.pods))
+    pods = await asyncio.gather(*(_pod(kube, pod) for pod in plan.pods))
     states = {
         pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
         for pod, raw in zip(plan.pods, pods, strict=True)
+        if raw is not None
     }
     return _Found(what, plan, states, open_node, announcing)
 
 
+async def _pod(kube: Kube, pod: PodRef) -> JsonObject | None:
+    """Return a Pod; None if it has gone since its endpoints were listed."""
+    try:
+        return await kube.get(PODS, pod.name, pod.namespace)
+    except errors.NotFoundError:
+        return None
+
+
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
     for pod in pods:
-        await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
+        with contextlib.suppress(errors.NotFoundError):
+            await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
 
 
 async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> None:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from kube_nftlb import errors, names
+from kube_nftlb import errors
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster import address_findings, connections, findings, service_view, terminal
+from kube_nftlb.commands.cluster import address_findings, connections, findings, gateways, service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
@@ -23,11 +23,21 @@ from kube_nftlb.commands.cluster.queries import (
     list_if_allowed,
     namespace_of,
     overview,
+    slices_for,
 )
 from kube_nftlb.commands.cluster.service_tree import ServiceView, tree
 from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
+from kube_nftlb.kube.resources import (
+    FARMS,
+    GATEWAY_CLASSES,
+    NFTLB_NODES,
+    NODES,
+    POLICIES,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
 
 _AGAIN_S = 1.0
 
@@ -101,33 +111,74 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
 
 
 async def why(target: Target, name: str | None, output: Format) -> bool:
-    """Print what is wrong with one farm, one Service, or all. Return True if anything is.
+    """Print what is wrong with one farm, one Service, one object of Gateway API, or all. Return True if anything is.
 
-    Raises UsageError if there is no such farm.
+    Raises UsageError if there is no such object.
     """
+    if name is not None and name.partition("/")[0] in gateways.KINDS:
+        return await _why_of_gateway_api(target, name, output)
     namespace = target.namespace
     if name is not None:
         namespace = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
         view = await farms_and_reports(kube, namespace)
+        routing = await _gateway_api(kube, namespace) if name is None else []
     farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
     if name is not None and not farms:
         raise errors.UsageError(f"no farm {name!r} in the namespace {namespace}, and no Service of that name has farms")
-    now = datetime.now(UTC)
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
+    now = datetime.now(UTC)
     of_all = [*address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
     of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
-    found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen]
+    found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
+    well = (
+        [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
+    )
+    return _show(found, well, output)
+
+
+def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool:
+    """Print findings, or lines about what is well if there are none. Return True if there are any."""
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
-    elif found:
-        terminal.show(*(pages.line(each, now) for each in found))
-    elif name is None:
-        terminal.show(f"all {len(farms)} farms are healthy")
     else:
-        terminal.show(*(terminal.plain(pages.well(raw)) for raw in farms))
+        now = datetime.now(UTC)
+        terminal.show(*([pages.line(each, now) for each in found] or well))
     return bool(found)
+
+
+async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool:
+    kind, _, plain = name.partition("/")
+    resource, namespace = gateways.KINDS[kind], namespace_of(target)
+    async with terminal.progress("asking the API server"), connected(target) as kube:
+        try:
+            raw = await kube.get(resource, plain, namespace)
+        except errors.NotFoundError as error:
+            raise errors.UsageError(f"there is no {resource.kind} {plain!r} in the namespace {namespace}") from error
+        view = await farms_and_reports(kube, namespace)
+        # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
+        farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
+    now = datetime.now(UTC)
+    of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    found = [*gateways.of_object(raw), *of_farms]
+    well = [f"{kind} {namespace}/{plain} is healthy", *(pages.well(farm) for farm in farms)]
+    return _show(found, [terminal.plain(each) for each in well], output)
+
+
+async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
+    """Return what is wrong with objects of Gateway API, as far as the user may see them, if there are any."""
+
+    async def listed(resource: Resource) -> list[JsonObject]:
+        try:
+            items = await list_if_allowed(kube, resource, namespace if resource.namespaced else None) or []
+        except errors.NotFoundError:
+            return []
+        # The items of a list have no kind.
+        return [{**raw, "kind": resource.kind} for raw in items]
+
+    classes, *objects = await asyncio.gather(*(listed(each) for each in (GATEWAY_CLASSES, *gateways.KINDS.values())))
+    return gateways.of_all(classes, [raw for items in objects for raw in items])
 
 
 async def get(target: Target, name: str, output: Format) -> None:
@@ -151,8 +202,7 @@ async def _service(kube: Kube, namespace: str, name: str) -> JsonObject:
 
 async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
     raw = await _service(kube, namespace, name)
-    slices, farms, nodes, reports, policies = await asyncio.gather(
-        kube.list(ENDPOINT_SLICES, namespace, label_selector=f"{names.LABEL_SLICE_SERVICE}={name}"),
+    farms, nodes, reports, policies = await asyncio.gather(
         kube.list(FARMS, namespace),
         kube.list(NODES),
         kube.list(NFTLB_NODES),
@@ -162,12 +212,17 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
         service = Service.model_validate(raw)
     except ValidationError as error:
         raise errors.UsageError(f"cannot read the Service: {first_error(error)}") from error
-    view = ClusterView(farms.items, nodes.items, reports.items, slices.items, policies.items)
+    view = ClusterView(farms.items, nodes.items, reports.items, policies=policies.items)
     conflicting = view.may_conflict(service_view.farms_about(service, view))
 
-    def rival(farm: JsonObject) -> JsonObject | None:
-        return farm if farm["metadata"]["namespace"] != namespace and conflicting(farm) else None
+    def matters(farm: JsonObject) -> JsonObject | None:
+        foreign = farm["metadata"]["namespace"] != namespace
+        return farm if foreign and (conflicting(farm) or service_view.concerns(farm, service)) else None
 
     # Farms of other namespaces, as far as the user may see them.
-    rivals = await list_if_allowed(kube, FARMS, transform=rival) or ()
-    return service_view.view(service, replace(view, rivals=rivals))
+    others = await list_if_allowed(kube, FARMS, transform=matters) or ()
+    referring = [farm for farm in others if service_view.concerns(farm, service)]
+    view = replace(view, farms=[*view.farms, *referring], rivals=[farm for farm in others if farm not in referring])
+    return service_view.view(
+        service, replace(view, slices=await slices_for(kube, service_view.farms_about(service, view)))
+    )

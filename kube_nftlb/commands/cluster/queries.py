@@ -1,20 +1,21 @@
 """Connect as kubectl would, and read the objects that several commands need."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
 from kube_nftlb.announce.ownership import records
-from kube_nftlb.commands.view import ClusterView, lacking_address
+from kube_nftlb.commands.view import ClusterView, lacking_address, referred
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     DAEMON_SETS,
+    ENDPOINT_SLICES,
     FARMS,
     LEASES,
     NFTLB_NODES,
@@ -105,6 +106,25 @@ async def pools_or_none(kube: Kube) -> list[JsonObject] | None:
         return await list_if_allowed(kube, ADDRESS_POOLS)
     except errors.NotFoundError:
         return None
+
+
+async def slices_for(kube: Kube, farms: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the EndpointSlices of all Services that farms refer to, as far as the user may see them."""
+    of: dict[str, set[str]] = {}
+    for service in (each for raw in farms for each in referred(raw)):
+        of.setdefault(service.namespace, set()).add(service.name)
+    listed = await asyncio.gather(
+        *(
+            list_if_allowed(
+                kube,
+                ENDPOINT_SLICES,
+                namespace,
+                label_selector=f"{names.LABEL_SLICE_SERVICE} in ({','.join(sorted(services))})",
+            )
+            for namespace, services in of.items()
+        )
+    )
+    return [raw for items in listed for raw in items or ()]
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:

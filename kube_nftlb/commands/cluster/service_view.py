@@ -23,7 +23,8 @@ from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.cluster.findings import accepted_in_part
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
-from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.commands.view import ClusterView, referred
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.prose import some_of
@@ -37,21 +38,21 @@ _MASQUERADED_CLIENTS: Mapping[str, str] = {
 
 def farms_about(service: Service, view: ClusterView) -> list[JsonObject]:
     """Return the farms of a Service and those that refer to it, by name."""
-    name = service.metadata.name
+    return sorted((raw for raw in view.farms if concerns(raw, service)), key=lambda raw: str(raw["metadata"]["name"]))
 
-    def concerns(raw: JsonObject) -> bool:
-        labels, spec = raw["metadata"].get("labels") or {}, raw.get("spec") or {}
-        groups = spec.get("backendsFrom") or ()
-        return name in (labels.get(names.LABEL_SERVICE), *(each.get("service") for each in groups))
 
-    return sorted((raw for raw in view.farms if concerns(raw)), key=lambda raw: str(raw["metadata"]["name"]))
+def concerns(raw: JsonObject, service: Service) -> bool:
+    """Return True for a farm that was made of a Service, or that refers to it, maybe from another namespace."""
+    key = ServiceKey(service.metadata.namespace, service.metadata.name)
+    made_of = (raw["metadata"]["namespace"], (raw["metadata"].get("labels") or {}).get(names.LABEL_SERVICE))
+    return key in (made_of, *referred(raw))
 
 
 def view(service: Service, cluster: ClusterView) -> ServiceView:
     """Return what becomes of connections to a Service."""
     spec = service.spec
     ports = ", ".join(f"{port.name or ''}{':' if port.name else ''}{port.port}/{port.protocol}" for port in spec.ports)
-    shown = tuple(_farm(raw, cluster) for raw in farms_about(service, cluster))
+    shown = tuple(_farm(raw, cluster, service.metadata.namespace) for raw in farms_about(service, cluster))
     note = ""
     if not shown:
         reason = "the operator has not made them yet, or is not running"
@@ -73,8 +74,11 @@ class _OnNodes:
     conflicts: Mapping[str, Sequence[Conflict]]
 
 
-def _farm(raw: JsonObject, cluster: ClusterView) -> FarmView:
+def _farm(raw: JsonObject, cluster: ClusterView, of_namespace: str) -> FarmView:
+    """Return a farm, with its namespace in its name if that is another than the Service's."""
     name, key = str(raw["metadata"]["name"]), FarmKey.of(raw)
+    if key.namespace != of_namespace:
+        name = f"{key.namespace}/{name}"
     if isinstance(farm := cluster.farm(key), str):
         return FarmView(name, "", f"invalid: {farm}")
     spec, failures = farm.spec, {each.node: each for each in cluster.failures.get(key, ())}
@@ -140,13 +144,13 @@ def _used(here: NodeFarm, node: str) -> Iterator[BackendView]:
 def _groups(spec: FarmSpec) -> str:
     """Return the groups of a farm, with what each gets of new connections."""
     total = sum(each.weight for each in spec.backends_from) or 1
-    groups = (f"{each.service or 'refused'} {each.weight / total:.3g}" for each in spec.backends_from)
+    groups = (f"{each.full_name or 'refused'} {each.weight / total:.3g}" for each in spec.backends_from)
     return f"groups {', '.join(groups)}"
 
 
 def _backend_view(backend: Backend, spec: FarmSpec, gets: str) -> BackendView:
     address = addresses.with_port(backend.ip, backend.port) if backend.port else backend.ip
-    group = spec.backends_from[backend.group].service if len(spec.backends_from) > 1 else ""
+    group = spec.backends_from[backend.group].full_name if len(spec.backends_from) > 1 else ""
     return BackendView(backend.name, address, backend.node_name or "", backend.weight, gets, group)
 
 

@@ -8,10 +8,11 @@ from kube_nftlb import addresses, errors, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
+from kube_nftlb.commands.cluster.queries import slices_for
 from kube_nftlb.commands.trace.result import TraceResult, object_name
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, JsonObject
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, JsonObject
 from kube_nftlb.netfilter.tracing.table import Flow
 
 _NO_FARM: Final = ("NoSuchService", "NoListener", "NoPacket")
@@ -73,14 +74,14 @@ async def name(kube: Kube, result: TraceResult, flow: Flow) -> None:
     view = ClusterView(await (_named(kube, result) if result.farm else _farms_at(kube, flow.ip)))
     if (key := next(iter(view.raw_farms), None) if result.farm else _owner(view, flow)) is None:
         return
-    view = replace(view, slices=await _slices(kube, view.raw_farms[key]))
+    view = replace(view, slices=await slices_for(kube, [view.raw_farms[key]]))
     if isinstance(farm := view.farm(key), str):
         return
     result.serve(names.node_farm_name(*key), farm.spec.engine)
     result.engine = result.engine or farm.spec.engine
     for backend in farm.spec.backends:
         if addresses.with_port(backend.ip, backend.port or flow.port) == result.backend:
-            group = farm.spec.backends_from[backend.group].service if len(farm.spec.backends_from) > 1 else ""
+            group = farm.spec.backends_from[backend.group].full_name if len(farm.spec.backends_from) > 1 else ""
             result.backend_name = backend.name + (f", of the Service {group}" if group else "")
 
 
@@ -105,11 +106,3 @@ async def _farms_at(kube: Kube, ip: str) -> list[JsonObject]:
         return raw if any(each.get("ip", "") in ("", ip) for each in spec.get("addresses") or ()) else None
 
     return (await kube.list(FARMS, transform=at_ip)).items
-
-
-async def _slices(kube: Kube, raw: JsonObject) -> list[JsonObject]:
-    groups = (raw.get("spec") or {}).get("backendsFrom") or ()
-    if not (of := sorted({each["service"] for each in groups if each.get("service")})):
-        return []
-    selector = f"{names.LABEL_SLICE_SERVICE} in ({','.join(of)})"
-    return (await kube.list(ENDPOINT_SLICES, raw["metadata"]["namespace"], label_selector=selector)).items

@@ -10,7 +10,7 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.pools import Pool
 from kube_nftlb.operator.addresses.ranges import Ip
-from kube_nftlb.operator.addresses.requests import Request
+from kube_nftlb.operator.addresses.requests import GatewayKey, Holder, Request
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import AddressReason
 
@@ -31,7 +31,9 @@ class Outcome(NamedTuple):
     """Its addresses are another program's: its status is not written."""
 
 
-class _Refusal(NamedTuple):
+class Refusal(NamedTuple):
+    """Why an address cannot be had."""
+
     reason: AddressReason
     message: str
     asked: bool = False
@@ -46,9 +48,9 @@ def allocate(request: Request, book: Book) -> Outcome:
         return Outcome((), "NotAllowed", "the Service has no IP family yet (spec.ipFamilies)")
     had: dict[Family, Ip] = {}
     found: list[Ip] = []
-    refusals: list[_Refusal] = []
+    refusals: list[Refusal] = []
     for family in request.families:
-        if (has := _keeps(request, family, book)) is not None:
+        if (has := keeps(request, family, book)) is not None:
             had[family] = has
         new = _new(request, family, has, book, found)
         if isinstance(new, Ip):
@@ -62,17 +64,17 @@ def allocate(request: Request, book: Book) -> Outcome:
     return _outcome(request, tuple(gets[family] for family in request.families if family in gets), refusals, book)
 
 
-def _new(request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip]) -> Ip | _Refusal | None:
+def _new(request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip]) -> Ip | Refusal | None:
     """Return another address than a Service ``has``, or why it gets none that it asks for; None if it asks for none."""
-    asked = next((ip for ip in request.addresses if ip.family == family), None)
+    wanted = next((ip for ip in request.addresses if ip.family == family), None)
     if request.problem:
-        return _Refusal("NotAllowed", request.problem, asked=True)
-    if asked is not None:
-        return _asked(request, asked, book, also) if asked != has else None
-    return _any(request, family, book, also) if has is None else None
+        return Refusal("NotAllowed", request.problem, asked=True)
+    if wanted is not None:
+        return asked(request, wanted, book, also) if wanted != has else None
+    return any_free(request, family, book, also) if has is None else None
 
 
-def _outcome(request: Request, addresses: tuple[Ip, ...], refusals: list[_Refusal], book: Book) -> Outcome:
+def _outcome(request: Request, addresses: tuple[Ip, ...], refusals: list[Refusal], book: Book) -> Outcome:
     named = " and ".join(_named(ip, book) for ip in addresses)
     if not refusals:
         return Outcome(addresses, "Assigned", named)
@@ -102,7 +104,7 @@ def _foreign(request: Request, book: Book) -> Outcome | None:
     return Outcome(given.ips, "NotAllowed", message, waits=True, leave=True)
 
 
-def _keeps(request: Request, family: Family, book: Book) -> Ip | None:
+def keeps(request: Request, family: Family, book: Book) -> Ip | None:
     """Return the address that a Service has and keeps."""
     given, assigned = book.status(request.key), book.assigned(request.key)
     for ip in (*assigned, *given.ips):
@@ -122,32 +124,32 @@ def _loses(request: Request, ip: Ip, book: Book) -> bool:
 
 
 def _coexist(one: Request, other: Request) -> bool:
-    if one.key.namespace != other.key.namespace:
+    if one.key.namespace != other.key.namespace or GatewayKey in map(type, (one.key, other.key)):
         return False
     return bool(one.sharing_key and one.sharing_key == other.sharing_key) or one.ports.isdisjoint(other.ports)
 
 
-def _asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip]) -> Ip | _Refusal:
+def asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip]) -> Ip | Refusal:
     """Return the address that a Service asks for, or why it does not get it."""
     pool = book.pool_of(ip)
     if pool is None:
-        return _Refusal("NoPool", f"no accepted address pool has {ip}", asked=True)
+        return Refusal("NoPool", f"no accepted address pool has {ip}", asked=True)
     if request.pool and pool.name != request.pool:
-        return _Refusal(
-            "NotAllowed", f"{ip} is in the address pool {pool.name}, not in {request.pool[:63]}", asked=True
-        )
+        return Refusal("NotAllowed", f"{ip} is in the address pool {pool.name}, not in {request.pool[:63]}", asked=True)
     if not _admits(pool, request, book):
-        return _Refusal(
-            "NotAllowed", f"the address pool {pool.name}, which has {ip}, does not select this Service", asked=True
+        return Refusal(
+            "NotAllowed",
+            f"the address pool {pool.name}, which has {ip}, does not select this {_kind(request.key)}",
+            asked=True,
         )
     if not book.is_assignable(ip):
-        return _Refusal("NotAllowed", f"{ip} is reserved in the address pool {pool.name}", asked=True)
+        return Refusal("NotAllowed", f"{ip} is reserved in the address pool {pool.name}", asked=True)
     if (why := _unshareable(request, ip, book)) is not None:
-        return _Refusal("AddressTaken", f"another Service has {ip}{why}", asked=True)
+        return Refusal("AddressTaken", f"another {why[0]} has {ip}{why[1]}", asked=True)
     return _beyond_quota(request, pool, book, also, ip) or ip
 
 
-def _any(request: Request, family: Family, book: Book, also: Sequence[Ip]) -> Ip | _Refusal:
+def any_free(request: Request, family: Family, book: Book, also: Sequence[Ip]) -> Ip | Refusal:
     """Return an address of a family, or why there is none. It gets ``also`` others in the same decision."""
     pools = [pool for pool in book.accepted if pool.has(family) and _offers(pool, request, book)]
     if not pools:
@@ -164,21 +166,23 @@ def _any(request: Request, family: Family, book: Book, also: Sequence[Ip]) -> Ip
     exhausted = [pool.name for pool, refusal in zip(pools, refusals, strict=True) if refusal is None]
     if exhausted:
         what = f"the address pool{'s' if len(exhausted) > 1 else ''} {some_of(exhausted)}"
-        return _Refusal("PoolExhausted", f"no {_NAMES[family]} address is free in {what}")
+        return Refusal("PoolExhausted", f"no {_NAMES[family]} address is free in {what}")
     return next(filter(None, refusals))
 
 
-def _no_pool(request: Request, family: Family, book: Book) -> _Refusal:
+def _no_pool(request: Request, family: Family, book: Book) -> Refusal:
     name = request.pool[:63]
     if not request.pool:
-        return _Refusal("NoPool", f"no accepted address pool with {_NAMES[family]} addresses selects this Service")
+        return Refusal(
+            "NoPool", f"no accepted address pool with {_NAMES[family]} addresses selects this {_kind(request.key)}"
+        )
     if request.pool not in book.pools:
-        return _Refusal("NoPool", f"there is no address pool {name}")
+        return Refusal("NoPool", f"there is no address pool {name}")
     if request.pool in book.problems:
-        return _Refusal("NoPool", f"the address pool {name} is not accepted")
+        return Refusal("NoPool", f"the address pool {name} is not accepted")
     if not book.pools[request.pool].has(family):
-        return _Refusal("NoPool", f"the address pool {name} has no {_NAMES[family]} addresses")
-    return _Refusal("NotAllowed", f"the address pool {name} does not select this Service")
+        return Refusal("NoPool", f"the address pool {name} has no {_NAMES[family]} addresses")
+    return Refusal("NotAllowed", f"the address pool {name} does not select this {_kind(request.key)}")
 
 
 def _offers(pool: Pool, request: Request, book: Book) -> bool:
@@ -190,16 +194,18 @@ def _admits(pool: Pool, request: Request, book: Book) -> bool:
     return pool.admits(dict(request.labels), book.namespaces.get(request.key.namespace))
 
 
-def _beyond_quota(
-    request: Request, pool: Pool, book: Book, also: Sequence[Ip], ip: Ip | None = None
-) -> _Refusal | None:
+def _beyond_quota(request: Request, pool: Pool, book: Book, also: Sequence[Ip], ip: Ip | None = None) -> Refusal | None:
     """Return a refusal if the namespace has as many addresses of a pool as it may; ``ip`` is one that is shared."""
     most = pool.spec.addresses_per_namespace if pool.spec is not None else None
     has = book.of_namespace(pool, request.key.namespace) + sum(book.pool_of(each) is pool for each in also)
     if most is None or has < most or (ip is not None and book.at(ip, request.key)):
         return None
     message = f"the namespace may have {most} addresses of the address pool {pool.name}, and has them"
-    return _Refusal("NotAllowed", f"{message} (addressesPerNamespace)", asked=ip is not None)
+    return Refusal("NotAllowed", f"{message} (addressesPerNamespace)", asked=ip is not None)
+
+
+def _kind(key: Holder) -> str:
+    return "Gateway" if isinstance(key, GatewayKey) else "Service"
 
 
 def _shared(request: Request, family: Family, book: Book) -> list[Ip]:
@@ -208,20 +214,18 @@ def _shared(request: Request, family: Family, book: Book) -> list[Ip]:
     return list(dict.fromkeys(ip for other in others for ip in book.has(other) if ip.family == family))
 
 
-def _unshareable(request: Request, ip: Ip, book: Book) -> str | None:
-    """Return why a Service cannot have an address beside those that do; None if it can."""
+def _unshareable(request: Request, ip: Ip, book: Book) -> tuple[str, str] | None:
+    """Return what has an address, and why it cannot be shared, as the end of a sentence; None if it can."""
     for key in book.at(ip, request.key):
         other = book.request(key)
         if other is None or not _same_key(request, other):
-            return ""
+            return _kind(key), ""
         if not request.ports.isdisjoint(other.ports):
             protocol, port = min(request.ports & other.ports)
-            return f", and with the same sharing key also the port {port}/{protocol}"
+            return "Service", f", and with the same sharing key also the port {port}/{protocol}"
         if (request.local or other.local) and request.selector != other.selector:
-            return (
-                " with the same sharing key, but another selector: with externalTrafficPolicy Local both need the same "
-                "endpoints"
-            )
+            why = "with externalTrafficPolicy Local both need the same endpoints"
+            return "Service", f" with the same sharing key, but another selector: {why}"
     return None
 
 

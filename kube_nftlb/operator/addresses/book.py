@@ -1,11 +1,11 @@
-"""Who has which address: pools, what Services ask for, and what they have. Pure.
+"""Who has which address: pools, what Services and Gateways ask for, and what they have. Pure.
 
 All Services of type LoadBalancer count, also those that get their addresses from another program: nobody gets an
 address that one of them has.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.kubernetes.service import Service
@@ -13,7 +13,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.addresses.pools import Cluster, Pool, problems
 from kube_nftlb.operator.addresses.ranges import Ip, RangeMap
-from kube_nftlb.operator.addresses.requests import Given, Request, given, request_of
+from kube_nftlb.operator.addresses.requests import GatewayKey, Given, Holder, Request, given, request_of
 
 
 class Book:
@@ -33,11 +33,11 @@ class Book:
         """Counts changes of what pools have, and of what Services have of them."""
         self.freed = False
         """Something changed by which Services that wait may get addresses; whoever looks again sets it back."""
-        self._requests: dict[ServiceKey, Request] = {}
-        self._given: dict[ServiceKey, Given] = {}
-        self._assigned: dict[ServiceKey, tuple[Ip, ...]] = {}
-        self._services_at: Multimap[Ip, ServiceKey] = Multimap()
-        self._sharing: Multimap[tuple[str, str], ServiceKey] = Multimap()
+        self._requests: dict[Holder, Request] = {}
+        self._given: dict[Holder, Given] = {}
+        self._assigned: dict[Holder, tuple[Ip, ...]] = {}
+        self._holders_at: Multimap[Ip, Holder] = Multimap()
+        self._sharing: Multimap[tuple[str, str], Holder] = Multimap()
         self._by_ip: RangeMap[Pool] = RangeMap()
         self._assignable: RangeMap[Pool] = RangeMap()
         self._used: Counter[tuple[str, Family]] = Counter()
@@ -63,16 +63,16 @@ class Book:
         self._first_free.clear()
         for counter in (self._used, self._used_reserved, self._of_namespace):
             counter.clear()
-        moved: set[ServiceKey] = set()
-        for ip in list(self._services_at.keys()):
+        moved: set[Holder] = set()
+        for ip in list(self._holders_at.keys()):
             self._count(ip, 1)
             if _name(before.find(ip)) != _name(self.pool_of(ip)):
-                moved |= self._services_at.get(ip)
-            for namespace in {key.namespace for key in self._services_at.get(ip)}:
+                moved |= self._holders_at.get(ip)
+            for namespace in {key.namespace for key in self._holders_at.get(ip)}:
                 self._count_namespace(ip, namespace, 1)
         self.freed = True
         self.changes += 1
-        return frozenset(moved)
+        return frozenset(_services(moved))
 
     def put_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         """Add or replace namespaces by their labels."""
@@ -88,7 +88,11 @@ class Book:
         """Put in a Service. Return the others that have an address of it."""
         return self._put(key, request_of(service, without_class=self._without_class), given(service))
 
-    def _put(self, key: ServiceKey, request: Request | None, given: Given) -> Collection[ServiceKey]:
+    def put_gateway(self, request: Request, given: tuple[Ip, ...]) -> None:
+        """Put in a Gateway. ``given`` is what its status has of addresses, beside what was assigned."""
+        self._put(request.key, request, Given(given, ours=True) if given else Given())
+
+    def _put(self, key: Holder, request: Request | None, given: Given) -> Collection[ServiceKey]:
         before, had = self._requests.get(key), self._given.get(key, Given())
         if (before, had) == (request, given):
             return ()
@@ -104,38 +108,38 @@ class Book:
         else:
             self._requests.pop(key, None)
         self._move(key, given, self.assigned(key) if request is not None else ())
-        others = {other for ip in given.ips for other in self._services_at.get(ip)}
-        return others - {key}
+        others = {other for ip in given.ips for other in self._holders_at.get(ip)}
+        return set(_services(others - {key}))
 
-    def remove(self, key: ServiceKey) -> None:
-        """Remove a Service."""
+    def remove(self, key: Holder) -> None:
+        """Remove a Service or Gateway."""
         self._put(key, None, Given())
 
-    def assign(self, key: ServiceKey, ips: tuple[Ip, ...]) -> None:
-        """Note what a Service is to have, until its status has it: nobody else gets these addresses."""
+    def assign(self, key: Holder, ips: tuple[Ip, ...]) -> None:
+        """Note what a holder is to have, until its status has it: nobody else gets these addresses."""
         self._move(key, self._given.get(key, Given()), ips)
 
-    def request(self, key: ServiceKey) -> Request | None:
-        """Return what a Service asks for; None if it is not ours."""
+    def request(self, key: Holder) -> Request | None:
+        """Return what a holder asks for; None if it is not ours."""
         return self._requests.get(key)
 
-    def status(self, key: ServiceKey) -> Given:
-        """Return what the status of a Service has."""
+    def status(self, key: Holder) -> Given:
+        """Return what the status of a holder has."""
         return self._given.get(key, Given())
 
-    def assigned(self, key: ServiceKey) -> tuple[Ip, ...]:
-        """Return the addresses that a Service is to have by the last decision."""
+    def assigned(self, key: Holder) -> tuple[Ip, ...]:
+        """Return the addresses that a holder is to have by the last decision."""
         return self._assigned.get(key, ())
 
-    def has(self, key: ServiceKey) -> tuple[Ip, ...]:
-        """Return the addresses that a Service has, or is to have."""
+    def has(self, key: Holder) -> tuple[Ip, ...]:
+        """Return the addresses that a holder has, or is to have."""
         return tuple(dict.fromkeys((*self._assigned.get(key, ()), *self.status(key).ips)))
 
-    def at(self, ip: Ip, key: ServiceKey) -> list[ServiceKey]:
-        """Return the other Services that have an address."""
-        return [other for other in self._services_at.get(ip) if other != key]
+    def at(self, ip: Ip, key: Holder) -> list[Holder]:
+        """Return the others that have an address."""
+        return [other for other in self._holders_at.get(ip) if other != key]
 
-    def sharing(self, request: Request) -> list[ServiceKey]:
+    def sharing(self, request: Request) -> list[Holder]:
         """Return the Services with the sharing key of one, which it may share addresses with, in order."""
         return sorted(self._sharing.get((request.key.namespace, request.sharing_key))) if request.sharing_key else []
 
@@ -163,11 +167,12 @@ class Book:
         """Return the number of Services that have addresses of each pool."""
         found: Counter[str] = Counter()
         for key in self._given.keys() | self._assigned.keys():
-            found.update({pool.name for ip in self.has(key) if (pool := self.pool_of(ip)) is not None})
+            if not isinstance(key, GatewayKey):
+                found.update({pool.name for ip in self.has(key) if (pool := self.pool_of(ip)) is not None})
         return found
 
     def first_free(self, pool: Pool, family: Family) -> Ip | None:
-        """Return the lowest address of a pool that no Service has; None if there is none."""
+        """Return the lowest address of a pool that nobody has; None if there is none."""
         if self.free(pool, family) <= 0:
             return None
         start = self._first_free.get((pool.name, family), 0)
@@ -175,14 +180,14 @@ class Book:
             if each.family != family:
                 continue
             number = max(each.first, start)
-            while number <= each.last and Ip(family, number) in self._services_at:
+            while number <= each.last and Ip(family, number) in self._holders_at:
                 number += 1
             if number <= each.last:
                 self._first_free[pool.name, family] = number
                 return Ip(family, number)
         return None
 
-    def _move(self, key: ServiceKey, given: Given, assigned: tuple[Ip, ...]) -> None:
+    def _move(self, key: Holder, given: Given, assigned: tuple[Ip, ...]) -> None:
         had = set(self.has(key))
         if given == Given():
             self._given.pop(key, None)
@@ -198,20 +203,20 @@ class Book:
         for ip in had - has:
             self._release(ip, key)
 
-    def _claim(self, ip: Ip, key: ServiceKey) -> None:
+    def _claim(self, ip: Ip, key: Holder) -> None:
         self.changes += 1
-        others = self._services_at.get(ip)
+        others = self._holders_at.get(ip)
         if not others:
             self._count(ip, 1)
         if all(other.namespace != key.namespace for other in others):
             self._count_namespace(ip, key.namespace, 1)
-        self._services_at.add(ip, key)
+        self._holders_at.add(ip, key)
 
-    def _release(self, ip: Ip, key: ServiceKey) -> None:
+    def _release(self, ip: Ip, key: Holder) -> None:
         self.freed = True
         self.changes += 1
-        self._services_at.discard(ip, key)
-        others = self._services_at.get(ip)
+        self._holders_at.discard(ip, key)
+        others = self._holders_at.get(ip)
         if all(other.namespace != key.namespace for other in others):
             self._count_namespace(ip, key.namespace, -1)
         if not others:
@@ -228,6 +233,10 @@ class Book:
     def _count_namespace(self, ip: Ip, namespace: str, change: int) -> None:
         if (pool := self.pool_of(ip)) is not None:
             self._of_namespace[pool.name, namespace] += change
+
+
+def _services(holders: Iterable[Holder]) -> Iterator[ServiceKey]:
+    return (each for each in holders if isinstance(each, ServiceKey))
 
 
 def _name(pool: Pool | None) -> str | None:

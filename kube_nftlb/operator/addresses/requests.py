@@ -1,7 +1,7 @@
 """What a Service asks of address pools, and what its status has. Pure."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
@@ -15,12 +15,24 @@ _TEXT_MAX = 253
 """Longer annotations are not read."""
 
 
-class Request(NamedTuple):
-    """A Service that wants addresses."""
+class GatewayKey(NamedTuple):
+    """The identity of a Gateway, which is never equal to that of a Service."""
 
-    key: ServiceKey
-    rank: tuple[float, ServiceKey]
-    """Of two Services that have an address which they cannot share, the lower one keeps it."""
+    namespace: str
+    name: str
+    kind: Literal["Gateway"] = "Gateway"
+
+
+Holder = ServiceKey | GatewayKey
+"""What has addresses."""
+
+
+class Request(NamedTuple):
+    """A Service or Gateway that wants addresses."""
+
+    key: Holder
+    rank: tuple[float, Holder]
+    """Of two that have an address which they cannot share, the lower one keeps it."""
     labels: tuple[tuple[str, str], ...]
     families: tuple[Family, ...]
     all_families: bool
@@ -41,7 +53,7 @@ class Request(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The load balancer's part of a Service's status."""
+    """The load balancer's part of a Service's status, or the addresses in that of a Gateway."""
 
     ips: tuple[Ip, ...] = ()
     ours: bool = False

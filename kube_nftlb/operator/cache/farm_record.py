@@ -47,6 +47,8 @@ class Owner(NamedTuple):
     name: str
     uid: str
     is_service: bool
+    is_route: bool = False
+    """It is a TCPRoute or UDPRoute."""
 
 
 class Reference(NamedTuple):
@@ -100,6 +102,8 @@ class FarmRecord(NamedTuple):
     status: SeenStatus
     balanced: tuple[str, ...] = ()
     """Its load balancer addresses, which nodes may announce."""
+    made_of_route: bool = False
+    """The operator made it of a route of Gateway API, by its label and its controller."""
 
     @property
     def made_as(self) -> tuple[object, ...]:
@@ -117,8 +121,10 @@ class FarmRecord(NamedTuple):
 
     @property
     def is_forged(self) -> bool:
-        """True if its controller is a Service, but it lacks the labels of a farm that the operator made."""
-        return self.port is None and self.owner is not None and self.owner.is_service
+        """True if its controller is a Service or route, but it lacks the labels of a farm that the operator made."""
+        if self.port is not None or self.made_of_route or self.owner is None:
+            return False
+        return self.owner.is_service or self.owner.is_route
 
 
 def status_digest(status: FarmStatus) -> bytes:
@@ -149,7 +155,8 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
-    port = _port_of(key, metadata.get("labels") or {})
+    port, owner = _port_of(key, metadata.get("labels") or {}), _owner(metadata.get("ownerReferences") or ())
+    made_of_route = port is None and owner is not None and owner.is_route and _is_ours(metadata.get("labels") or {})
     farm, invalid = _farm(raw, spec, made_by_us=port is not None)
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         since = known.since
@@ -165,8 +172,8 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         generation=generation,
         since=since,
         port=port,
-        owner=_owner(metadata.get("ownerReferences") or ()),
-        digest=digest(spec) if port is not None else b"",
+        owner=owner,
+        digest=digest(spec) if port is not None or made_of_route else b"",
         engine=sys.intern(str(spec.get("engine") or "nftlb")),
         reference=_reference(key, spec),
         ready=ready,
@@ -183,6 +190,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         balanced=tuple(
             address.get("ip") or "" for address in spec.get("addresses") or () if address.get("type") == "LoadBalancer"
         ),
+        made_of_route=made_of_route,
     )
     return record, farm
 
@@ -205,7 +213,7 @@ def _reference(key: FarmKey, spec: Json) -> Reference | None:
         # Edited; what the operator wrote is about to be restored, and other farms are invalid.
         return None
     family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
-    of = tuple(ServiceKey(key.namespace, name) for name in services(groups))
+    of = services(groups, key.namespace)
     most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
     return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most)
 
@@ -214,12 +222,16 @@ def _owner(references: Iterable[Json]) -> Owner | None:
     for each in references:
         reference = OwnerReference.model_validate(each)
         if reference.controller:
-            return Owner(reference.name, reference.uid, reference.controls_as_service)
+            return Owner(reference.name, reference.uid, reference.controls_as_service, reference.controls_as_route)
     return None
 
 
+def _is_ours(labels: dict[str, str]) -> bool:
+    return labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
+
+
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
-    if labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY_OPERATOR:
+    if not _is_ours(labels):
         return None
     service, port = labels.get(names.LABEL_SERVICE), labels.get(names.LABEL_SERVICE_PORT)
     families: dict[str, Family] = {"ipv4": "ipv4", "ipv6": "ipv6"}

@@ -18,11 +18,20 @@ _log = structlog.get_logger()
 class AddressInformer:
     """Keeps both up to date; ``on_change`` gets what each change of a pool makes out of date."""
 
-    def __init__(self, kube: Kube, pools: PoolChanges, book: Book, on_change: Callable[[Affected], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        pools: PoolChanges,
+        book: Book,
+        on_change: Callable[[Affected], None],
+        on_namespace: Callable[[str], None],
+    ) -> None:
+        """``on_namespace`` gets the name of each namespace that comes or changes."""
         self._kube = kube
         self._pools = pools
         self._book = book
         self._on_change = on_change
+        self._on_namespace = on_namespace
         self._pools_listed = asyncio.Event()
         self._namespaces_listed = asyncio.Event()
 
@@ -63,10 +72,16 @@ class AddressInformer:
         for name in self._book.namespaces.keys() - listed.keys():
             self._book.remove_namespace(name)
         self._book.put_namespaces(listed)
+        for name in listed:
+            self._on_namespace(name)
         self._namespaces_listed.set()
 
     def _put_namespace(self, raw: JsonObject) -> None:
-        self._book.put_namespaces({raw["metadata"]["name"]: raw["metadata"].get("labels") or {}})
+        name, labels = raw["metadata"]["name"], raw["metadata"].get("labels") or {}
+        changed = self._book.namespaces.get(name) != labels
+        self._book.put_namespaces({name: labels})
+        if changed:
+            self._on_namespace(name)
 
     def _remove_namespace(self, raw: JsonObject) -> None:
         self._book.remove_namespace(raw["metadata"]["name"])

@@ -34,7 +34,8 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if (reference := farm.reference) is None:
         return FarmEndpoints(farm.ready, farm.total)
     slices = [each for service in reference.services for each in cache.slices.of(service)]
-    resolved = resolve(reference.groups, reference.family, reference.protocol, slices, reference.most)
+    namespace = farm.key.namespace
+    resolved = resolve(reference.groups, namespace, reference.family, reference.protocol, slices, reference.most)
     endpoints = resolved.endpoints
     problems: list[Problem] = [
         Rejection("InvalidEndpoint", f"EndpointSlice {each.name}: {text!r} is not a usable {each.family} address")
@@ -46,7 +47,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
         message = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
         problems.append(Lasting("TooManyEndpoints", message))
     if any(cache.slices.is_cut(service) for service in reference.services):
-        message = "the EndpointSlices of this namespace have too many endpoints; some are left out"
+        message = "the EndpointSlices of its namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
     return FarmEndpoints(
         sum(1 for each in endpoints if each.endpoint.ready),
@@ -66,7 +67,7 @@ def _unserved(groups: Sequence[BackendsFrom], ready: Collection[int]) -> Iterato
     total = sum(each.weight for each in groups)
     for number, each in enumerate(groups) if len(groups) > 1 else ():
         if each.weight and each.service and number not in ready:
-            yield f"the Service {each.service} has {each.weight} of {total} new connections, and no ready backend"
+            yield f"the Service {each.full_name} has {each.weight} of {total} new connections, and no ready backend"
 
 
 def _shown(each: ResolvedEndpoint, groups: Sequence[BackendsFrom]) -> BackendStatus:
@@ -80,5 +81,5 @@ def _shown(each: ResolvedEndpoint, groups: Sequence[BackendsFrom]) -> BackendSta
         serving=each.endpoint.serving,
         terminating=each.endpoint.terminating,
         weight=each.options.weight,
-        service=groups[each.group].service if len(groups) > 1 else None,
+        service=groups[each.group].full_name if len(groups) > 1 else None,
     )

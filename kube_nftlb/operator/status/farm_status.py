@@ -144,8 +144,9 @@ def problems_of_farm(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
 
 
 def forged(owner: Owner) -> Rejection:
-    """Return the reason and message for a farm with a Service as its controller that did not create it."""
-    message = f"the Service {owner.name[:63]} did not create it, though it is the controller in its ownerReferences"
+    """Return the reason and message for a farm with a Service or route as its controller that did not create it."""
+    maker = f"the {'route' if owner.is_route else 'Service'} {owner.name[:63]}"
+    message = f"{maker} did not create it, though it is the controller in its ownerReferences"
     return Rejection("ForgedOwner", f"{message}; controller is set to false, and it counts as a farm written by hand")
 
 

@@ -38,7 +38,7 @@ class AddressAssigner:
     """Keeps the addresses of Services up to date. Namespaces take turns. ``now`` returns the date.
 
     ``on_change`` gets what a write makes out of date: the farms of the Service. ``on_decided`` gets a Service that
-    ``mark`` has held back.
+    ``mark`` has held back. ``on_freed`` is called when others that wait may get addresses, too.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class AddressAssigner:
         clock: Callable[[], float],
         on_change: Callable[[Affected], None],
         on_decided: Callable[[ServiceKey], None],
+        on_freed: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube
@@ -59,6 +60,7 @@ class AddressAssigner:
         self._events = events
         self._on_change = on_change
         self._on_decided = on_decided
+        self._on_freed = on_freed
         self._now = now
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._waiting: dict[ServiceKey, str] = {}
@@ -99,6 +101,7 @@ class AddressAssigner:
             if self._book.freed:
                 self._book.freed = False
                 self._queue.add_all(list(self._waiting))
+                self._on_freed()
 
     def _concerns(self, key: ServiceKey, service: Service) -> bool:
         return self._book.request(key) is not None or condition_of(service) is not None

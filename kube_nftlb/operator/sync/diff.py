@@ -13,7 +13,7 @@ from kube_nftlb.operator.farms.ports import PortKey, serves
 from kube_nftlb.operator.model.rejections import Rejection
 
 ApplyReason = Literal["Created", "SpecChanged", "OwnerChanged"]
-DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone"]
+DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone", "RouteGone"]
 
 
 class Apply(NamedTuple):

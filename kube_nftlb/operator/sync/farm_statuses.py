@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from operator import attrgetter
+from typing import Protocol
 
 import structlog
 
@@ -23,7 +24,6 @@ from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.forged_owners import ForgedOwners
-from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.operator.sync.status_pacing import LIST, StatusPacing
 
@@ -35,6 +35,16 @@ _PATIENCE_S = 0.1
 """Maximum time in seconds that a status waits for Services to be reconciled first."""
 
 _log = structlog.get_logger()
+
+
+class FarmObserver(Protocol):
+    """Gets what is decided about farms, before it is written."""
+
+    def about_farm(self, farm: FarmRecord, status: FarmStatus, problems: Iterable[Problem]) -> None:
+        """Take the status of a farm, and what Events tell of it."""
+
+    def forget_farm(self, key: FarmKey) -> None:
+        """Forget a farm that is gone, or about to go."""
 
 
 class StatusReconciler:
@@ -51,7 +61,7 @@ class StatusReconciler:
         pacing: StatusPacing,
         budget: StatusBudget,
         lateness: Lateness,
-        conditions: ServiceConditions | None,
+        observers: Iterable[FarmObserver],
     ) -> None:
         self.queue: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self.budget = budget
@@ -64,7 +74,8 @@ class StatusReconciler:
         self._clock = clock
         self._pacing = pacing
         self._lateness = lateness
-        self._conditions = conditions
+        self.observers = list(observers)
+        """What gets what is decided about farms."""
         self._backoff: Backoff[FarmKey] = Backoff()
         self._late: set[FarmKey] = set()
         """The farms of which an Event says that nodes are late."""
@@ -118,8 +129,8 @@ class StatusReconciler:
         late = self._late_nodes(farm, endpoints, accepted=accepted)
         problems = [*problems_of_farm(loss, status), *endpoints.problems, *late]
         self._farm_events.problems(farm, problems)
-        if self._conditions is not None:
-            self._conditions.about_farm(farm, status, problems)
+        for each in self.observers:
+            each.about_farm(farm, status, problems)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._ingest.set_progress(
@@ -186,5 +197,5 @@ class StatusReconciler:
         self._pacing.forget(key)
         self._lateness.forget(key)
         self._late.discard(key)
-        if self._conditions is not None:
-            self._conditions.forget_farm(key)
+        for each in self.observers:
+            each.forget_farm(key)

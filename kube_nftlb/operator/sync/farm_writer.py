@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from enum import Enum
+from typing import NamedTuple
 
 import structlog
 
@@ -16,7 +17,8 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import digest, merge_patch
-from kube_nftlb.operator.sync.diff import Apply, Delete
+from kube_nftlb.operator.gateway.wanted import WantedFarm
+from kube_nftlb.operator.sync.diff import Apply, ApplyReason, Delete
 
 _log = structlog.get_logger()
 
@@ -37,6 +39,16 @@ class FarmRefusedError(errors.KubeNftlbError):
     """The API server rejects a farm, and will again; the message is the API server's."""
 
 
+class RouteApply(NamedTuple):
+    """A farm of a route to write; see ``diff.Apply``."""
+
+    key: FarmKey
+    wanted: WantedFarm
+    body: JsonObject
+    reason: ApplyReason
+    foreign_owner: bool
+
+
 class FarmWriter:
     """Writes farms to the API server."""
 
@@ -44,7 +56,7 @@ class FarmWriter:
         self._kube = kube
         self._ingest = ingest
 
-    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
+    async def apply(self, apply: Apply | RouteApply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
         try:
             answer = await self._apply(apply)
@@ -57,10 +69,11 @@ class FarmWriter:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
-        _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
+        port = apply.wanted.port if isinstance(apply, Apply) else None
+        _log.info("farm applied", **_where(apply.key, port), reason=apply.reason)
         return Outcome.DONE, self._ingest.put(FARMS, answer)
 
-    async def _apply(self, apply: Apply) -> JsonObject:
+    async def _apply(self, apply: Apply | RouteApply) -> JsonObject:
         try:
             return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
         except errors.KubeError as error:

@@ -1,4 +1,4 @@
-"""Take forged controllers from farms: an owner reference to a Service that did not make the farm."""
+"""Take forged controllers from farms: an owner reference to a Service or route that did not make the farm."""
 
 from collections.abc import Callable
 
@@ -14,6 +14,7 @@ from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.status.farm_status import forged
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.planner import Planner
+from kube_nftlb.operator.sync.route_farms import RouteFarms
 
 _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
@@ -29,6 +30,7 @@ class ForgedOwners:
         cache: Cache,
         planner: Planner,
         services: WorkQueue[ServiceKey],
+        routes: RouteFarms,
         farm_writer: FarmWriter,
         events: Events,
         on_written: Callable[[Affected], None],
@@ -36,19 +38,17 @@ class ForgedOwners:
         self._cache = cache
         self._planner = planner
         self._services = services
+        self._routes = routes
         self._farm_writer = farm_writer
         self._events = events
         self._on_written = on_written
 
     async def remove(self, farm: FarmRecord, owner: Owner, failed: Callable[[], float]) -> float | None:
-        """Remove a forged controller from a farm, unless its Service is about to restore the labels.
+        """Remove a forged controller from a farm, unless its Service or route is about to restore the labels.
 
         Return the seconds until a retry, those of ``failed`` after a failure, or None if all is done.
         """
-        key = ServiceKey(farm.key.namespace, owner.name)
-        writes = self._planner.writes(key, self._cache.services.get(key))
-        if any(apply.key == farm.key for apply in writes.applies):
-            self._services.add(key)
+        if self._is_restored(farm, owner):
             return _OWNER_RETRY_S
         self._events.report(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
         try:
@@ -59,3 +59,13 @@ class ForgedOwners:
             return _REFUSED_RETRY_S
         self._on_written(affected)
         return failed() if outcome is Outcome.RETRY else None
+
+    def _is_restored(self, farm: FarmRecord, owner: Owner) -> bool:
+        if owner.is_route:
+            return self._routes.restores(farm, owner)
+        key = ServiceKey(farm.key.namespace, owner.name)
+        writes = self._planner.writes(key, self._cache.services.get(key))
+        if any(apply.key == farm.key for apply in writes.applies):
+            self._services.add(key)
+            return True
+        return False

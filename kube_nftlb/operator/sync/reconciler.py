@@ -13,6 +13,7 @@ from kube_nftlb.operator.sync.farm_statuses import StatusReconciler
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.forged_owners import ForgedOwners
 from kube_nftlb.operator.sync.planner import Planner
+from kube_nftlb.operator.sync.route_farms import RouteFarms
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.services import ServiceReconciler
 from kube_nftlb.operator.sync.status_budget import StatusBudget
@@ -49,7 +50,10 @@ class Reconciler:
         farm_events = FarmEvents(events, ingest.cache)
         batch_writer = BatchWriter(farm_writer, farm_events, ingest.cache, profile.engine, self._written)
         self.services = ServiceReconciler(ingest, planner, batch_writer, events, clock, self._written, conditions)
-        forged_owners = ForgedOwners(ingest.cache, planner, self.services.queue, farm_writer, events, self._written)
+        self.routes = RouteFarms(ingest, farm_writer, clock, self._written)
+        forged_owners = ForgedOwners(
+            ingest.cache, planner, self.services.queue, self.routes, farm_writer, events, self._written
+        )
         self.statuses = StatusReconciler(
             ingest,
             farm_writer,
@@ -60,18 +64,20 @@ class Reconciler:
             StatusPacing(timing),
             budget or StatusBudget(_STATUSES_PER_S),
             lateness or Lateness(_NOT_PROGRAMMED_S),
-            conditions,
+            [conditions] if conditions is not None else [],
         )
 
     def mark(self, affected: Affected) -> None:
         """Queue everything that may be out of date."""
         for key in affected.services:
             self.services.queue.add(key)
+        self.routes.mark(affected.farms)
         self.statuses.mark(affected.farms)
 
     def stalled_s(self) -> float:
         """Return the seconds since a worker took or finished anything; 0 if nothing is due."""
-        return max(self.services.queue.stalled_s(), self.statuses.queue.stalled_s())
+        queues = (self.services.queue, self.routes.queue, self.statuses.queue)
+        return max(queue.stalled_s() for queue in queues)
 
     def _written(self, affected: Affected) -> None:
         # Not the Service: it is being reconciled, and the answer for its farm is no reason to do it again.

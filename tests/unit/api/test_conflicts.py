@@ -3,10 +3,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_nftlb.api.budgets import farm_rank
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener, listeners_of
-from tests.builders import raw_farm
+from tests.builders import raw_farm, raw_route_farm
 
 
 def farm(
@@ -308,3 +309,10 @@ def test_verdicts_are_independent_of_history_and_changes_are_returned(steps: lis
         }
         assert told >= {each for each in farms if each != changed and before.get(each) != losses.get(each)}
         before = losses
+
+
+def test_a_farm_of_a_route_comes_before_an_older_one_written_by_hand() -> None:
+    made = Farm.model_validate(raw_route_farm("made", created="2026-02-01T00:00:00Z"))
+    by_hand = farm("by-hand", ("10.96.0.10", "80"))
+    assert verdicts(made, by_hand) == {"by-hand": "made"}
+    assert farm_rank(raw_route_farm()) < farm_rank(raw_farm(created="2025-01-01T00:00:00Z"))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kube_nftlb.api.farm import BackendsFrom
+from kube_nftlb.api.farm import BackendsFrom, Farm
 from kube_nftlb.api.values import expand_ports
-from tests.builders import farm, raw_backend
+from tests.builders import farm, raw_backend, raw_route_farm
 
 IPV6 = {"addresses": [{"ip": "fd00::1", "ports": "80"}], "backends": []}
 
@@ -127,6 +127,8 @@ def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
         (referring() | {"backendsFrom": [{"service": f"s{number}"} for number in range(17)]}, "at most 16 items"),
         (referring({"service": "web\n"}), "should match pattern"),
         (referring({"service": "other/web"}), "should match pattern"),
+        (referring({"namespace": "other"}), "the Service other/web of another namespace, which only farms of routes"),
+        (referring({"namespace": "a.b"}), "should match pattern"),
         (referring({"port": 0}), "greater than or equal to 1"),
         (referring({"port": 65536}), "less than or equal to 65535"),
         (referring({"port": "x" * 64}), "at most 63 characters"),
@@ -187,3 +189,17 @@ def test_the_options_of_backends_are_those_by_hand_or_by_reference() -> None:
     by_reference = farm(**overriding(weight=3)).spec
     assert [each.weight for each in by_reference.backend_options] == [3]
     assert farm(**referring()).spec.backend_options == ()
+
+
+def test_only_a_farm_that_the_operator_made_of_a_route_may_refer_to_another_namespace() -> None:
+    group = {"namespace": "other", "service": "web"}
+    (reference,) = Farm.model_validate(raw_route_farm(backendsFrom=[group])).spec.backends_from
+    assert reference.full_name == "other/web"
+    forged = raw_route_farm(backendsFrom=[group])
+    forged["metadata"]["labels"] = {}
+    stolen = raw_route_farm(backendsFrom=[group])
+    stolen["metadata"]["ownerReferences"][0]["apiVersion"] = "example.com/v1"
+    for each in (forged, stolen):
+        with pytest.raises(ValidationError, match="which only farms of routes of Gateway API may"):
+            Farm.model_validate(each)
+    assert farm(backends=[], backendsFrom=[{"namespace": "default", "service": "web"}])

@@ -10,14 +10,14 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX, BackendsFrom, FarmSpec
 from kube_nftlb.endpointslices.backends import Resolved, ResolvedEndpoint, resolve, resolved_spec, services, sized_spec
-from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_backend
 
 
 def resolved(slices: Iterable[Slice], family: Family = "ipv4", protocol: str = "TCP", **reference: Any) -> Resolved:
     """Resolve a reference to the port http, unless another is given."""
     from_ = BackendsFrom.model_validate({"service": "web", "port": "http", **reference})
-    return resolve([from_], family, protocol, slices, BACKENDS_MAX)
+    return resolve([from_], "default", family, protocol, slices, BACKENDS_MAX)
 
 
 def joined(slices: Iterable[Slice], *options: Any, **fields: Any) -> tuple[ResolvedEndpoint, ...]:
@@ -59,7 +59,7 @@ def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str | int, 
 
 def test_an_absent_port_is_the_nameless_one() -> None:
     slices = [endpoint_slice(endpoint("10.244.0.1"), ports=[{"name": "", "port": 7}, HTTP])]
-    (found,) = resolve([BackendsFrom(service="web")], "ipv4", "TCP", slices, BACKENDS_MAX).endpoints
+    (found,) = resolve([BackendsFrom(service="web")], "default", "ipv4", "TCP", slices, BACKENDS_MAX).endpoints
     assert found.port == 7
 
 
@@ -204,7 +204,7 @@ def test_too_many_endpoints_are_cut_the_ready_ones_first() -> None:
 def test_a_lower_limit_is_kept_and_all_are_counted() -> None:
     several = endpoint_slice(*(endpoint(f"10.244.0.{i}", ready=i > 2) for i in range(1, 6)))
     reference = BackendsFrom(service="web", port="http")
-    endpoints, total = resolve([reference], "ipv4", "TCP", [several], most=2)
+    endpoints, total = resolve([reference], "default", "ipv4", "TCP", [several], most=2)
     assert ([each.ip for each in endpoints], total) == (["10.244.0.3", "10.244.0.4"], 5)
 
 
@@ -252,16 +252,16 @@ def test_a_backend_is_equal_to_one_that_was_validated(overrides: list[dict[str, 
 def test_a_farm_has_the_backends_that_it_refers_to() -> None:
     spec = farm(backends=[], backendsFrom=[{"service": "web", "port": "http"}]).spec
     slices = [endpoint_slice(endpoint("10.244.0.1", "a"))]
-    found = resolved_spec(spec, slices)
+    found = resolved_spec(spec, "default", slices)
     assert found.backends == (Backend(name="a", ip="10.244.0.1", port=8080, node_name="n1"),)
     assert (found.backends_from, found.addresses) == (spec.backends_from, spec.addresses)
-    assert resolved_spec(spec, []).backends == ()
+    assert resolved_spec(spec, "default", []).backends == ()
     FarmSpec.model_validate({**found.model_dump(by_alias=True), "backendsFrom": []})
 
 
 def test_a_farm_with_backends_written_by_hand_is_as_it_was() -> None:
     spec = farm(backends=[raw_backend("mine", "10.244.0.9")]).spec
-    assert resolved_spec(spec, [endpoint_slice(endpoint("10.244.0.1", "a"))]) is spec
+    assert resolved_spec(spec, "default", [endpoint_slice(endpoint("10.244.0.1", "a"))]) is spec
 
 
 @pytest.mark.parametrize("engine", ["nftlb", "nftables"])
@@ -278,7 +278,7 @@ def test_a_farm_has_as_many_elements_with_blank_backends(engine: str, more: dict
     reference = {"service": "web", "port": "http", "overrides": more.pop("overrides", [])}
     spec = farm(backends=[], backendsFrom=[reference], mode="snat", engine=engine, **more).spec
     slices = [endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b"), endpoint("10.244.0.1", "c"))]
-    assert elements(sized_spec(spec, slices), 2) == elements(resolved_spec(spec, slices), 2)
+    assert elements(sized_spec(spec, "default", slices), 2) == elements(resolved_spec(spec, "default", slices), 2)
 
 
 def test_the_limit_of_backends_counts_for_blank_ones_too() -> None:
@@ -289,7 +289,7 @@ def test_the_limit_of_backends_counts_for_blank_ones_too() -> None:
         )
         for each in range(5)
     ]
-    assert len(sized_spec(spec, slices).backends) == BACKENDS_MAX
+    assert len(sized_spec(spec, "default", slices).backends) == BACKENDS_MAX
 
 
 def test_references_are_resolved_one_after_the_other() -> None:
@@ -298,7 +298,7 @@ def test_references_are_resolved_one_after_the_other() -> None:
         endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.9", "c"), name="api-1", service="api"),
     ]
     references = [BackendsFrom(service=name, port="http") for name in ("web", "gone", "api")]
-    found = resolve(references, "ipv4", "TCP", slices, BACKENDS_MAX)
+    found = resolve(references, "default", "ipv4", "TCP", slices, BACKENDS_MAX)
     assert [(each.group, each.ip) for each in found.endpoints if each.name != "c"] == [
         (0, "10.244.0.1"),
         (0, "10.244.0.2"),
@@ -306,7 +306,11 @@ def test_references_are_resolved_one_after_the_other() -> None:
     ]
     assert [each.backend.group for each in found.endpoints] == [0, 0, 2, 2]
     assert len({each.name for each in found.endpoints}) == found.total == 4, "a pod in two groups has two names"
-    assert services([*references, *references, BackendsFrom(refuse=True)]) == ("web", "gone", "api")
+    assert services([*references, *references, BackendsFrom(refuse=True)], "default") == (
+        ServiceKey("default", "web"),
+        ServiceKey("default", "gone"),
+        ServiceKey("default", "api"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -328,6 +332,15 @@ def test_no_reference_takes_the_room_of_others(sizes: tuple[int, ...], most: int
         for group, size in enumerate(sizes)
     ]
     references = [BackendsFrom(service=f"s{group}", port="http") for group in range(len(sizes))]
-    found = resolve(references, "ipv4", "TCP", slices, most)
+    found = resolve(references, "default", "ipv4", "TCP", slices, most)
     assert [sum(each.group == group for each in found.endpoints) for group in range(len(sizes))] == used
     assert found.total == sum(sizes)
+
+
+def test_a_reference_with_a_namespace_gets_the_endpoints_of_the_service_there() -> None:
+    own = endpoint_slice(endpoint("10.244.0.1", "own"))
+    foreign = endpoint_slice(endpoint("10.244.0.2", "foreign"), namespace="other")
+    references = [BackendsFrom(service="web", port="http"), BackendsFrom(namespace="other", service="web", port="http")]
+    assert services(references, "default") == (ServiceKey("default", "web"), ServiceKey("other", "web"))
+    found = resolve(references, "default", "ipv4", "TCP", [foreign, own], BACKENDS_MAX).endpoints
+    assert [(each.name, each.group) for each in found] == [("own", 0), ("foreign", 1)]

@@ -143,17 +143,18 @@ def test_go_s_own_words_tell_why_a_build_failed(tmp_path: Path) -> None:
 def test_a_build_that_is_ended_ends_go(tmp_path: Path) -> None:
     program(
         tmp_path / "go",
-        f"{LISTS}trap 'touch ended; exit 1' INT; echo $$ >pid; for _ in $(seq 200); do sleep 0.05; done",
+        f"{LISTS}trap 'touch ended; exit 1' INT; echo $$ >pid; echo c >&2; for _ in $(seq 200); do sleep 0.05; done",
     )
     script = (
         "import signal, sys; from pathlib import Path; from lab import go\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
         # Where tests run in the background of a shell, it has them ignore SIGINT, and so go.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        f"here = Path({str(tmp_path)!r}); go.build(here / 'go', here, here / 'out', here, ['c'], '', lambda *_: None)\n"
+        f"here = Path({str(tmp_path)!r}); go.build(here / 'go', here, here / 'out', here, ['c'], '',\n"
+        "    lambda what, done, _: done and (here / 'counted').touch())\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as process:
-        wait_for(tmp_path / "pid")
+        wait_for(tmp_path / "counted")
         process.send_signal(signal.SIGTERM)
     wait_for(tmp_path / "ended")
     with pytest.raises(ProcessLookupError):

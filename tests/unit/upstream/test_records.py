@@ -109,7 +109,7 @@ def test_a_cluster_that_was_kept_by_hand_leaves_the_records_alone(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["upstream", "--hold", "--subjects", "kube-proxy", "--out", str(tmp_path)])
     monkeypatch.setattr("tests.upstream.cluster.running", MagicMock())
-    monkeypatch.setattr("tests.upstream.__main__.time", Mock(**{"sleep.side_effect": KeyboardInterrupt}))
+    monkeypatch.setattr("tests.upstream.progress.time", Mock(**{"sleep.side_effect": KeyboardInterrupt}))
     assert main.main() == 0
     assert list(tmp_path.iterdir()) == []
 

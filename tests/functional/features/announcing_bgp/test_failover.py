@@ -21,6 +21,8 @@ ROLLS = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "4"))
 THREADS = 8
 ROUTER = ROUTERS[0].name
 
+pytestmark = pytest.mark.timeout(240)
+
 
 def _kill_agent(cluster: Cluster, node: str) -> None:
     os.kill(cluster.lab.pid("agent", node), signal.SIGKILL)

@@ -18,6 +18,8 @@ from tests.functional.segment import announce, served
 FLIPS = 10
 ROUTER = ROUTERS[0].name
 
+pytestmark = pytest.mark.timeout(240)
+
 
 def test_routers_share_the_connections_among_all_nodes_in_both_families(
     cluster: Cluster, namespace: str, pair: tuple[str, str]

@@ -69,13 +69,13 @@ def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluste
     labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR}
 
     def refused() -> bool:
-        return "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+        return "may make a Service or route the controller of a farm" in as_tenant(ownerReferences=owners)
 
     eventually(refused, "a Service as the controller is refused")
     assert "only kube-nftlb's operator may label a farm" in as_tenant(labels=labels)
     cluster.kubectl("delete", "farm", "mine", "-n", guarded, "--ignore-not-found")
     assert as_tenant() == "", "a farm written by hand is taken"
-    assert "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+    assert "may make a Service or route the controller of a farm" in as_tenant(ownerReferences=owners)
     assert as_tenant(ownerReferences=[{**owners[0], "controller": False}]) == ""
     edit = cluster.try_kubectl("label", "--as=tenant", "farm", "own--http", "-n", guarded, "colour=green")
     assert edit.returncode == 0, "what the operator has said may stay in an edit of another's"
@@ -85,12 +85,30 @@ def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluste
         return cluster.try_kubectl(*patch).stderr
 
     stolen = {"addresses": [{"ip": unique(), "ports": "80"}]}
-    assert "only kube-nftlb's operator may change its spec; change the Service" in patched({"spec": stolen})
+    assert "only kube-nftlb's operator may change its spec; change that" in patched({"spec": stolen})
     assert "only kube-nftlb's operator may add finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
     assert "only kube-nftlb's operator may change that" in patched({"metadata": {"ownerReferences": None}})
     unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
     assert "only kube-nftlb's operator may remove the label" in patched(unlabelled)
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
+
+
+def test_the_admission_policy_lets_only_the_operator_refer_to_services_of_other_namespaces(
+    cluster: Cluster, guarded: str
+) -> None:
+    def as_tenant(namespace: str) -> str:
+        reference = {"namespace": namespace, "service": "web", "port": "http"}
+        made = farm("mine", guarded, addresses=[{"ip": unique(), "ports": "80"}], backendsFrom=[reference])
+        made["spec"].pop("backends", None)
+        return cluster.try_kubectl("apply", "--as=tenant", "-f", "-", stdin=json.dumps(made)).stderr
+
+    refusal = "only kube-nftlb's operator may have a farm refer to a Service of another namespace"
+    eventually(lambda: refusal in as_tenant("kube-system"), "a tenant may not")
+    assert as_tenant(guarded) == "", "its own namespace may be named"
+    route = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "TCPRoute", "name": "web", "uid": "0b6c2ff4"}
+    patch = json.dumps({"metadata": {"ownerReferences": [{**route, "controller": True}]}})
+    owned = cluster.try_kubectl("patch", "--as=tenant", "farm", "mine", "-n", guarded, "--type=merge", "-p", patch)
+    assert "may make a Service or route the controller of a farm" in owned.stderr
 
 
 @pytest.mark.parametrize(

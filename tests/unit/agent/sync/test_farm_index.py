@@ -11,9 +11,10 @@ from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, farm_key
+from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
-from tests.builders import endpoint, endpoint_slice, farm
+from tests.builders import endpoint, endpoint_slice, farm, raw_route_farm
 from tests.fakes.nft import FakeNft
 from tests.fakes.node import WEB
 
@@ -206,3 +207,14 @@ def test_facts_have_the_backends_that_a_farm_refers_to(index: FarmIndex) -> None
     found = facts(index).farm
     assert found is not None
     assert [backend.ip for backend in found.spec.backends] == ["10.244.1.2"]
+
+
+def test_a_farm_follows_the_endpoints_of_a_service_in_another_namespace(index: FarmIndex) -> None:
+    group = {"namespace": "other", "service": "web", "port": "http"}
+    index.put(made := Farm.model_validate(raw_route_farm(backendsFrom=[group])))
+    own, foreign = (endpoint_slice(endpoint("10.244.0.1", space), namespace=space) for space in ("default", "other"))
+    assert index.put_slice(("default", "web-1"), own) == set()
+    assert index.put_slice(("other", "web-1"), foreign) == {farm_key(made)}
+    resolved = index.resolved(farm_key(made))
+    assert resolved is not None
+    assert [each.name for each in resolved.spec.backends] == ["other"]

@@ -11,8 +11,27 @@ from kube_nftlb.commands.cluster import draining
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import ADDRESS_POOLS, FARMS, NFTLB_NODES, NODES, JsonObject, Resource
-from tests.builders import raw_backend, raw_farm, raw_nftlb_node, raw_node
+from kube_nftlb.kube.resources import (
+    ADDRESS_POOLS,
+    ENDPOINT_SLICES,
+    FARMS,
+    NFTLB_NODES,
+    NODES,
+    PODS,
+    JsonObject,
+    Resource,
+)
+from tests.builders import (
+    endpoint,
+    raw_backend,
+    raw_farm,
+    raw_nftlb_node,
+    raw_node,
+    raw_pod,
+    raw_route_farm,
+    raw_service_farm,
+    raw_slice,
+)
 from tests.builders.pools import raw_pool
 from tests.fakes.kube import FakeKube
 
@@ -88,3 +107,29 @@ async def test_without_pools_a_node_without_backends_is_refused(monkeypatch: pyt
     kube.put(NODES, raw_node("n1"))
     with pytest.raises(errors.UsageError, match="no farm has a backend there"):
         await drain(HERE, "n1", DrainOptions())
+
+
+async def test_a_backend_also_drains_for_routes_of_other_namespaces(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    group = {"namespace": "default", "service": "web", "port": "http"}
+    kube.put(FARMS, raw_route_farm("made", namespace="edge", backendsFrom=[group]))
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.5", "pod-a"), endpoint("10.244.1.6", "pod-b")))
+    kube.put(PODS, raw_pod("pod-a"))
+    assert not await drain(HERE, "pod-a", DrainOptions(wait=False))
+    assert "no new connections of edge/made" in capsys.readouterr().err
+    assert [(write.resource, write.name) for write in kube.writes] == [(PODS, "pod-a")]
+
+
+async def test_a_pod_that_goes_meanwhile_keeps_no_other_from_being_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    kube.put(FARMS, raw_service_farm())
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.1.3", "b", node="n1")))
+    kube.put(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+    await drain(HERE, "node/n1", DrainOptions(force=True, wait=False))
+    await undrain(HERE, "node/n1")
+    assert [each.name for each in kube.writes if each.resource is PODS] == ["a", "a"]

@@ -15,6 +15,7 @@ from tests.builders import (
     raw_nftlb_node,
     raw_node,
     raw_policy,
+    raw_route_farm,
     raw_service_farm,
     raw_slice,
     service,
@@ -204,3 +205,13 @@ def test_groups_are_shown_with_their_weights_and_backends() -> None:
     groups[0]["weight"] = 0
     (seen,) = shown(raw_farm("front", backends=[], backendsFrom=groups)).farms
     assert {each.gets for each in seen.unused} == {"the weight of its group is 0"}
+
+
+def test_farms_of_another_namespace_that_refer_to_a_service_are_shown_with_it() -> None:
+    groups = [{"namespace": "default", "service": "web", "port": "http"}, {"service": "web", "port": "http"}]
+    made = raw_route_farm("route--gate--tcp", namespace="edge", backendsFrom=groups)
+    (seen,) = shown(made).farms
+    assert seen.name == "edge/route--gate--tcp"
+    assert "groups default/web 0.5, web 0.5" in seen.summary
+    assert {each.group for each in seen.nodes[0].backends} == {"default/web"}
+    assert not shown(raw_route_farm(namespace="edge")).farms

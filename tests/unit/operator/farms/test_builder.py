@@ -60,7 +60,7 @@ def test_a_spec_names_every_field_of_the_model() -> None:
     assert merge_patch(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
     assert merge_patch(wanted.spec)["limits"].keys() == set(aliases(Limits))
     (reference,) = wanted.spec["backendsFrom"]
-    assert reference.keys() == set(aliases(BackendsFrom)) - {"gatedIPs"}
+    assert reference.keys() == set(aliases(BackendsFrom)) - {"namespace", "gatedIPs"}
 
 
 def test_a_merge_patch_replaces_the_list_of_references() -> None:

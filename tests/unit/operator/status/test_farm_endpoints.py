@@ -139,7 +139,7 @@ def test_endpoints_that_their_namespace_has_no_room_for_are_a_problem() -> None:
     assert (found.ready, found.total) == (3, 3)
     (problem,) = found.problems
     assert problem.reason == "TooManyEndpoints"
-    assert "this namespace have too many endpoints" in problem.message
+    assert "its namespace have too many endpoints" in problem.message
     other = raw_farm("by-hand", backends=[], backendsFrom=[{"service": "other"}])
     assert endpoints_of(other, many(5, ready=5), cache=Cache(endpoints_max=3)).problems == ()
 

@@ -49,10 +49,10 @@ class Operator:
         assert self.ingest.pools is not None
         events = Events(self.kube, Source("operator"))
         self.assigner = AddressAssigner(
-            self.kube, self.ingest, self.book, events, time.now, self.changed, self.decided.append, lambda: NOW
+            self.kube, self.ingest, self.book, events, time.now, self.changed, self.decided.append, now=lambda: NOW
         )
         self.statuses = PoolStatuses(self.kube, self.book, lambda: NOW)
-        self.informer = AddressInformer(self.kube, self.ingest.pools, self.book, self.changed)
+        self.informer = AddressInformer(self.kube, self.ingest.pools, self.book, self.changed, lambda _: None)
         self.reconciler = Reconciler(self.ingest, FarmWriter(self.kube, self.ingest), events, time.now)
         self.affected: set[ServiceKey] = set()
         for name in ("default", "other"):

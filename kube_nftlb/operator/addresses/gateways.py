@@ -1,0 +1,102 @@
+"""Decide which addresses a Gateway has, and why it lacks some. Pure.
+
+An address that it has stays, whatever becomes of its pool, as long as it asks for none itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kube_nftlb.api.base import FAMILIES, Family
+from kube_nftlb.api.gateway.gateway import Gateway
+from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, keeps
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.ranges import Ip, ip_of
+from kube_nftlb.operator.addresses.requests import GatewayKey, Request
+from kube_nftlb.operator.gateway.objects import AddressState
+from kube_nftlb.operator.gateway.wanted import AddressRequest
+
+_READ_MAX = 16
+"""As many addresses as the CustomResourceDefinition admits."""
+
+
+def request_of(key: GatewayKey, gateway: Gateway, wanted: AddressRequest) -> Request:
+    """Return what a Gateway asks for, as the book has it: it shares addresses with nobody."""
+    created = gateway.metadata.creation_timestamp
+    return Request(
+        key,
+        (created.timestamp() if created is not None else float("inf"), key),
+        tuple(sorted(gateway.metadata.labels.items())),
+        wanted.families,
+        all_families=False,
+        with_class=True,
+        ports=frozenset(),
+        selector=(),
+        local=False,
+        pool=wanted.pool,
+    )
+
+
+def given(status: Mapping[str, Any], book: Book, *, is_ours: Callable[[str], bool]) -> Iterator[Ip]:
+    """Yield the addresses in the status of a Gateway that it got from us: those of pools, or that ``is_ours`` knows.
+
+    Others may be those of the controller that had the Gateway before.
+    """
+    listed = status.get("addresses")
+    for each in (listed if isinstance(listed, list) else [])[:_READ_MAX]:
+        try:
+            ip = ip_of(str(each["value"]))
+        except (ValueError, TypeError, KeyError):
+            continue
+        if book.pool_of(ip) is not None or is_ours(str(ip)):
+            yield ip
+
+
+def allocate(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple[Ip, ...], AddressState]:
+    """Return the addresses that a Gateway is to have, and what to say of them. ``book`` has it and all others."""
+    found, problem = _static(request, wanted, book) if wanted.static else _of_families(request, wanted, book)
+    texts = tuple(map(str, found))
+    if not problem:
+        return found, AddressState(texts)
+    return found, AddressState(texts, "AddressNotUsable" if wanted.static else "AddressNotAssigned", problem)
+
+
+def _static(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple[Ip, ...], str]:
+    found: dict[Ip, None] = {}
+    problem = ""
+    for text in wanted.static:
+        try:
+            ip = ip_of(text)
+        except ValueError as error:
+            problem = problem or f"spec.addresses: {error}"
+            continue
+        keeping = ip in book.has(request.key) and keeps(request, ip.family, book) is not None
+        result = ip if keeping else asked(request, ip, book, list(found))
+        if isinstance(result, Refusal):
+            problem = problem or f"spec.addresses: {result.message}"
+        else:
+            found[ip] = None
+    return tuple(found), problem
+
+
+def _of_families(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple[Ip, ...], str]:
+    found: list[Ip] = []
+    refusals: list[Refusal] = []
+    had = {family: ip for family in wanted.families or FAMILIES if (ip := keeps(request, family, book)) is not None}
+    for family in wanted.families or tuple(had) or FAMILIES:
+        result = had.get(family) or any_free(request, family, book, [ip for ip in found if ip not in had.values()])
+        if isinstance(result, Refusal):
+            refusals.append(result)
+            continue
+        found.append(result)
+        if not wanted.families:
+            # One is enough.
+            return (result,), ""
+    return tuple(found), _message(refusals, wanted.families)
+
+
+def _message(refusals: list[Refusal], families: tuple[Family, ...]) -> str:
+    """Return why addresses are missing: without families, where there are pools."""
+    if not refusals:
+        return ""
+    with_pool = [each for each in refusals if each.reason != "NoPool"]
+    return (refusals if families or not with_pool else with_pool)[0].message

@@ -1,0 +1,234 @@
+"""The objects of Gateway API that the operator has seen, and what of them changed. No I/O."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import structlog
+from pydantic import ValidationError
+
+from kube_nftlb.api.base import ForeignModel, Metadata, first_error
+from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
+from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import (
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    TCP_ROUTES,
+    UDP_ROUTES,
+    JsonObject,
+    Resource,
+)
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
+from kube_nftlb.operator.gateway.changes import Changes
+from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, Options, RouteKey
+
+KINDS: Final = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES, REFERENCE_GRANTS)
+"""The kinds that are watched."""
+
+_MODELS: Final[Mapping[Resource, type[Any]]] = {
+    GATEWAY_CLASSES: GatewayClass,
+    GATEWAYS: Gateway,
+    LISTENER_SETS: ListenerSet,
+    TCP_ROUTES: Route,
+    UDP_ROUTES: Route,
+    REFERENCE_GRANTS: ReferenceGrant,
+}
+_ROUTE_KINDS: Final[Mapping[Resource, RouteKindName]] = {TCP_ROUTES: "TCPRoute", UDP_ROUTES: "UDPRoute"}
+_FIELDS: Final = (
+    "classes",
+    "gateways",
+    "listener_sets",
+    "routes",
+    "grants",
+    "namespaces",
+    "services",
+    "addresses",
+    "farms",
+)
+
+_log = structlog.get_logger()
+
+
+class Ref(NamedTuple):
+    """The identity of an object of any of these kinds; the namespace of a GatewayClass is empty."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+
+class Written(NamedTuple):
+    """What a write of a status depends on."""
+
+    uid: str
+    version: int
+    status: JsonObject
+
+
+class _Services(Mapping[tuple[str, str], Service]):
+    """The Services of the cache."""
+
+    def __init__(self, services: VersionedMap[ServiceKey, Service]) -> None:
+        self._services = services
+
+    def __getitem__(self, key: tuple[str, str]) -> Service:
+        if (service := self._services.get(ServiceKey(*key))) is None:
+            raise KeyError(key)
+        return service
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._services.keys())
+
+    def __len__(self) -> int:
+        return len(self._services.keys())
+
+
+class GatewayStore:
+    """All of these objects; ``objects`` is what decisions are made from."""
+
+    def __init__(
+        self,
+        services: VersionedMap[ServiceKey, Service],
+        namespaces: Mapping[str, Mapping[str, str]],
+        options: Options,
+    ) -> None:
+        self._classes: dict[str, GatewayClass] = {}
+        self._gateways: dict[ObjectKey, Gateway] = {}
+        self._listener_sets: dict[ObjectKey, ListenerSet] = {}
+        self._routes: dict[RouteKey, Route] = {}
+        self._grants: dict[ObjectKey, ReferenceGrant] = {}
+        self.farms: dict[ObjectKey, FarmState] = {}
+        self.addresses: dict[ObjectKey, AddressState] = {}
+        self._services = _Services(services)
+        self._namespaces = namespaces
+        self._options = options
+        self.versions: frozenset[str] = frozenset()
+        """gateway.networking.k8s.io/bundle-version of the CustomResourceDefinitions."""
+        self.written: dict[Ref, Written] = {}
+        self._pending: dict[str, set[Any]] = {name: set() for name in _FIELDS}
+        self._tables: Mapping[Resource, dict[Any, Any]] = {
+            GATEWAY_CLASSES: self._classes,
+            GATEWAYS: self._gateways,
+            LISTENER_SETS: self._listener_sets,
+            TCP_ROUTES: self._routes,
+            UDP_ROUTES: self._routes,
+            REFERENCE_GRANTS: self._grants,
+        }
+
+    @property
+    def objects(self) -> GatewayObjects:
+        """What decisions are made from; its mappings follow what is put in."""
+        return GatewayObjects(
+            self._classes,
+            self._gateways,
+            self._listener_sets,
+            self._routes,
+            self._grants,
+            self._namespaces,
+            self._services,
+            self.addresses,
+            self.farms,
+            self.versions,
+            self._options,
+        )
+
+    def put(self, resource: Resource, raw: JsonObject) -> None:
+        """Put in an object from a watch or a list, unless a newer state of it is known."""
+        metadata = raw["metadata"]
+        ref = Ref(resource, metadata.get("namespace", ""), metadata["name"])
+        version = int(metadata["resourceVersion"])
+        known = self.written.get(ref)
+        if known is not None and known.uid == metadata["uid"] and known.version >= version:
+            return
+        status = raw.get("status")
+        self.written[ref] = Written(metadata["uid"], version, status if isinstance(status, dict) else {})
+        try:
+            new = _MODELS[resource].model_validate(raw)
+        except ValidationError as error:
+            # The API server validates it, too, unless its definition is another one. It must not stop all others.
+            _log.warning("cannot parse object, ignored", kind=resource.kind, name=ref.name, error=first_error(error))
+            self._forget(ref)
+            return
+        key, table = _key(ref), self._tables[resource]
+        before = table.get(key)
+        table[key] = new
+        if before is None or _relevant(before) != _relevant(new):
+            self.note(_field(resource), key)
+
+    def put_answer(self, resource: Resource, raw: JsonObject) -> None:
+        """Put in the answer to a write, unless the object is gone: an answer may come after the news of that."""
+        metadata = raw["metadata"]
+        if self.uid(Ref(resource, metadata.get("namespace", ""), metadata["name"])) == metadata["uid"]:
+            self.put(resource, raw)
+
+    def remove(self, resource: Resource, raw: JsonObject) -> None:
+        """Remove an object."""
+        metadata = raw["metadata"]
+        self._remove(Ref(resource, metadata.get("namespace", ""), metadata["name"]))
+
+    def replace(self, resource: Resource, items: Iterable[JsonObject]) -> None:
+        """Put in all objects of a kind; others of the kind are gone."""
+        listed: set[Ref] = set()
+        for raw in items:
+            listed.add(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+            self.put(resource, raw)
+        for ref in [each for each in self.written if each.resource == resource and each not in listed]:
+            self._remove(ref)
+
+    def note(self, field: str, key: Any) -> None:
+        """Note a change of something that decisions depend on."""
+        self._pending[field].add(key)
+
+    def take(self, most: int) -> Changes | None:
+        """Return what has changed, up to ``most`` of each kind, and forget it; None if nothing has."""
+        taken = {
+            name: {pending.pop() for _ in range(min(most, len(pending)))} for name, pending in self._pending.items()
+        }
+        return Changes(**taken) if any(taken.values()) else None
+
+    def uid(self, ref: Ref) -> str | None:
+        """Return the uid of an object, None if it does not exist."""
+        found = self.written.get(ref)
+        return found.uid if found is not None else None
+
+    def _remove(self, ref: Ref) -> None:
+        self.written.pop(ref, None)
+        self._forget(ref)
+
+    def _forget(self, ref: Ref) -> None:
+        key = _key(ref)
+        if self._tables[ref.resource].pop(key, None) is not None:
+            self.note(_field(ref.resource), key)
+
+
+def ref_of_route(key: RouteKey) -> Ref:
+    """Return the identity of a route as an object."""
+    return Ref(TCP_ROUTES if key.kind == "TCPRoute" else UDP_ROUTES, key.namespace, key.name)
+
+
+def _key(ref: Ref) -> Any:
+    if ref.resource == GATEWAY_CLASSES:
+        return ref.name
+    if (kind := _ROUTE_KINDS.get(ref.resource)) is not None:
+        return RouteKey(kind, ref.namespace, ref.name)
+    return ObjectKey(ref.namespace, ref.name)
+
+
+def _field(resource: Resource) -> str:
+    named = {
+        GATEWAY_CLASSES: "classes",
+        GATEWAYS: "gateways",
+        LISTENER_SETS: "listener_sets",
+        REFERENCE_GRANTS: "grants",
+    }
+    return named.get(resource, "routes")
+
+
+def _relevant(found: ForeignModel) -> tuple[Any, ...]:
+    """Return what decisions may depend on: not what changes with each status."""
+    metadata: Metadata = found.metadata  # type: ignore[attr-defined]
+    spec = found.spec  # type: ignore[attr-defined]
+    return metadata.uid, metadata.generation, metadata.labels, metadata.annotations, spec

@@ -1,0 +1,90 @@
+"""What the decisions are made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.api.base import Metadata
+from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
+from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.api.values import Mode
+from kube_nftlb.settings import DefaultEngine
+
+CONTROLLER: Final = f"{names.GROUP}/gateway"
+"""spec.controllerName of the GatewayClasses that are ours."""
+
+
+class ObjectKey(NamedTuple):
+    """The identity of an object of a known kind."""
+
+    namespace: str
+    name: str
+
+
+class RouteKey(NamedTuple):
+    """The identity of a route."""
+
+    kind: RouteKindName
+    namespace: str
+    name: str
+
+
+def rank(metadata: Metadata) -> float:
+    """Return the age of an object, as a number that is lower for older ones."""
+    created = metadata.creation_timestamp
+    return created.timestamp() if created is not None else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class AddressState:
+    """What became of the address request of a Gateway."""
+
+    addresses: tuple[str, ...] = ()
+    """The addresses that it has, in canonical form; also with a problem, if it has some of those that it wants."""
+    problem: Literal["", "AddressNotAssigned", "AddressNotUsable"] = ""
+    """Empty: it has all that it wants. AddressNotUsable: one of ``spec.addresses`` cannot be had."""
+    message: str = ""
+    """Says why, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarmState:
+    """What the status of a farm says about the generation that we wrote last."""
+
+    programmed: int
+    total: int
+    """The nodes that have programmed it, of so many."""
+    problem: str = ""
+    """Why it is not accepted, or failed on nodes, as a sentence; empty: neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The administrator's settings for the farms of routes."""
+
+    engine: DefaultEngine = "nftables"
+    mode: Mode = "dnat"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayObjects:
+    """All that is read. The mappings may change between two decisions; ``Planner.update`` is told what did."""
+
+    classes: Mapping[str, GatewayClass] = field(default_factory=dict)
+    gateways: Mapping[ObjectKey, Gateway] = field(default_factory=dict)
+    listener_sets: Mapping[ObjectKey, ListenerSet] = field(default_factory=dict)
+    routes: Mapping[RouteKey, Route] = field(default_factory=dict)
+    grants: Mapping[ObjectKey, ReferenceGrant] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The labels of each namespace."""
+    services: Mapping[tuple[str, str], Service] = field(default_factory=dict)
+    """By namespace and name."""
+    addresses: Mapping[ObjectKey, AddressState] = field(default_factory=dict)
+    """By Gateway. Absent: not decided yet."""
+    farms: Mapping[ObjectKey, FarmState] = field(default_factory=dict)
+    """The farms of routes that exist. Absent: not there yet."""
+    versions: frozenset[str] = frozenset()
+    """gateway.networking.k8s.io/bundle-version of the CustomResourceDefinitions that we read; "" for one without."""
+    options: Options = Options()

@@ -1,0 +1,207 @@
+"""What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
+from kube_nftlb.api.values import TrafficPolicy
+from kube_nftlb.operator.gateway.addresses import asked, traffic_policy
+from kube_nftlb.operator.gateway.attached import ROUTES_MAX, AttachedRoutes, Candidate
+from kube_nftlb.operator.gateway.attachment import Attachment
+from kube_nftlb.operator.gateway.farms import farms
+from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section, Sections
+from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey, Options, RouteKey
+from kube_nftlb.operator.gateway.progress import Progress, progress
+from kube_nftlb.operator.gateway.status import (
+    Facts,
+    gateway_status,
+    none_usable,
+    parent_status,
+    refused_set,
+    set_status,
+)
+from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayStatus, ParentStatus, WantedFarm
+from kube_nftlb.prose import some_of
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A Gateway with what the decision depends on, beside its routes and address."""
+
+    key: ObjectKey
+    gateway: Gateway
+    sets: Mapping[ObjectKey, ListenerSet]
+    """Those that it admits."""
+    sections: Sections
+    refused: Problem | None
+    """Why it is not accepted whatever it asks for: because of its class, or of others in its namespace."""
+    surplus: bool
+    """It is one too many in its namespace, and gets nothing."""
+    states: Mapping[ObjectKey, FarmState]
+    options: Options
+
+
+@dataclass(slots=True)
+class _OfListener:
+    """The farms of a listener, and what they were built from."""
+
+    inputs: tuple[Any, ...]
+    farms: dict[ObjectKey, WantedFarm]
+
+
+class GatewayRecord:
+    """A Gateway of ours, and what is decided about it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.routes = AttachedRoutes()
+        self.request: AddressRequest | None = None
+        self.status = GatewayStatus((), ())
+        self.sets: dict[ObjectKey, GatewayStatus] = {}
+        """The statuses of its ListenerSets."""
+        self.refused_sets: dict[ObjectKey, GatewayStatus] = {}
+        """Those of ListenerSets that refer to it, but are not admitted, or too many."""
+        self.farms: dict[ObjectKey, WantedFarm] = {}
+        self.parents: dict[RouteKey, dict[int, ParentStatus]] = {}
+        """The statuses of its routes, by the position of the parentRef."""
+        self._accepted = False
+        self._usable: Mapping[ListenerKey, Section] = {}
+        self._of_listener: dict[ListenerKey, _OfListener] = {}
+
+    def put_subject(self, subject: Subject) -> dict[ObjectKey, GatewayStatus]:
+        """Replace what the decision depends on. Return the statuses of ListenerSets that are too many."""
+        self.subject = subject
+        for key in subject.sections.of_sets:
+            self.refused_sets.pop(key, None)
+        return {
+            key: refused_set(problem, subject.sets[key].metadata.generation)
+            for key, problem in subject.sections.surplus_sets.items()
+        }
+
+    def put_route(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
+        """Add, replace or (None) remove a route. Return those that are to be passed to ``decide``."""
+        return self.routes.put(key, candidate)
+
+    def put_sets(self, keys: Iterable[ObjectKey], refused: Mapping[ObjectKey, GatewayStatus | None]) -> None:
+        """Replace what is said of these ListenerSets if they are refused; None for one that it has no more."""
+        for key in keys:
+            self.refused_sets.pop(key, None)
+        self.refused_sets.update((key, status) for key, status in refused.items() if status is not None)
+
+    def decide(self, address: AddressState | None, changed: Iterable[RouteKey]) -> set[RouteKey]:
+        """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
+        subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
+        wanted = asked(gateway)
+        refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
+        if wanted.unclear:
+            address = AddressState((), "AddressNotAssigned", wanted.unclear)
+        usable = {each.key: each for each in _all(found) if each.usable}
+        everything = (refused is None, usable) != (self._accepted, self._usable)
+        self._accepted, self._usable = refused is None, usable
+        addresses = address.addresses if refused is None and address is not None else ()
+        policy, strange = traffic_policy(gateway)
+        self._build_farms(subject, addresses, policy)
+
+        def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
+            built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
+            return progress((name, subject.states.get(name)) for each in built for name in each)
+
+        facts = Facts(refused, _note(found, strange), address, self.routes.count, progress_of)
+        self.request = wanted.request if not subject.surplus else None
+        self.sets = {
+            key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
+        }
+        attached_sets = sum(each.conditions[0].status == "True" for each in self.sets.values())
+        self.status = gateway_status(found.own, attached_sets, facts, gateway.metadata.generation)
+        outdated = {*changed, *self.routes, *self.parents} if everything else set(changed)
+        for key in outdated:
+            self._tell(key)
+        return outdated
+
+    def _build_farms(self, subject: Subject, addresses: tuple[str, ...], policy: TrafficPolicy) -> None:
+        """Build the farms that differ from those there are."""
+        built: dict[ListenerKey, _OfListener] = {}
+        for listener, section in self._usable.items() if addresses else ():
+            if (key := self.routes.serving(listener)) is None or (candidate := self.routes.get(key)) is None:
+                continue
+            inputs = (
+                section,
+                candidate.backends,
+                candidate.route.metadata.uid,
+                candidate.route.metadata.creation_timestamp,
+                key,
+                addresses,
+                subject.options,
+                policy,
+            )
+            before = self._of_listener.get(listener)
+            if before is not None and before.inputs == inputs:
+                built[listener] = before
+                continue
+            found = farms(
+                subject.key,
+                section,
+                key,
+                candidate.route,
+                candidate.backends,
+                addresses,
+                subject.options,
+                policy,
+            )
+            built[listener] = _OfListener(inputs, dict(found))
+        self._of_listener = built
+        self.farms = {name: farm for each in built.values() for name, farm in each.farms.items()}
+
+    def _tell(self, key: RouteKey) -> None:
+        """Write what is said of a route."""
+        if (candidate := self.routes.get(key)) is None:
+            self.parents.pop(key, None)
+        else:
+            self.parents[key] = {each.index: self._parent(key, candidate, each) for each in candidate.attachments}
+
+    def _parent(self, key: RouteKey, candidate: Candidate, attachment: Attachment) -> ParentStatus:
+        if attachment.problem is None and self.routes.is_surplus(key):
+            message = f"the Gateway accepts {ROUTES_MAX} routes of a namespace, and has as many older ones"
+            attachment = replace(attachment, listeners=(), problem=Problem("TooManyRoutes", message))
+        return parent_status(candidate.route, attachment, candidate.backends, self._served(key, attachment))
+
+    def _served(self, key: RouteKey, attachment: Attachment) -> str:
+        """Return what becomes of a route that is attached, as a sentence. Who else is attached, it does not say."""
+        if not self._accepted:
+            return "attached, but the Gateway is not accepted, and nothing is served"
+        serves: list[str] = []
+        waits: list[str] = []
+        invalid: list[str] = []
+        for listener in attachment.listeners:
+            usable = listener in self._usable
+            found = serves if self.routes.serving(listener) == key else waits
+            (found if usable else invalid).append(listener.name)
+        parts = (
+            ("serves", serves),
+            ("an older route serves", waits),
+            ("not valid, and not served:", invalid),
+        )
+        return "; ".join(f"{what} {_named(found)}" for what, found in parts if found)
+
+
+def _named(listeners: Sequence[str]) -> str:
+    return f"the listener{'s' if len(listeners) > 1 else ''} {some_of(listeners)}"
+
+
+def _parameters(gateway: Gateway) -> Problem | None:
+    infrastructure = gateway.spec.infrastructure
+    if infrastructure is None or infrastructure.parameters_ref is None:
+        return None
+    return Problem("InvalidParameters", "spec.infrastructure.parametersRef is not supported")
+
+
+def _note(found: Sections, strange: str) -> str:
+    ranges = f"it has no listener for the annotations {some_of(found.strange_ranges)}" if found.strange_ranges else ""
+    return "".join(f"; {each}" for each in (ranges, strange) if each)
+
+
+def _all(found: Sections) -> Iterator[Section]:
+    yield from found.own
+    for sections in found.of_sets.values():
+        yield from sections

@@ -1,0 +1,77 @@
+"""What serves Gateway API, connected: a part of ``parts.Parts``."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Part
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
+from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.informers.gateway_informer import GatewayInformer
+from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
+from kube_nftlb.operator.sync.gateways import Gateways
+from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.settings import DefaultEngine
+
+_STATUS_WORKERS = 4
+
+_Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class GatewayParts:
+    """The objects of Gateway API, what reads them, and what follows from them."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cache: Cache,
+        book: Book,
+        events: Events,
+        reconciler: Reconciler,
+        clock: Callable[[], float],
+        on_change: Callable[[Affected], None],
+        engine: DefaultEngine,
+        permissions: Permissions,
+    ) -> None:
+        """``engine`` is that of the farms of routes; ``clock`` returns seconds. See ``Gateways`` for ``on_change``."""
+        self._store = GatewayStore(cache.services, book.namespaces, Options(engine))
+        budget = reconciler.statuses.budget
+        self._statuses = GatewayStatuses(kube, self._store, events, budget, clock)
+        self._gateways = Gateways(self._store, cache, book, reconciler.routes, self._statuses, on_change, permissions)
+        reconciler.statuses.observers.append(self._gateways)
+        self._informer = GatewayInformer(kube, self._store, self._gateways.wake, self._statuses.seen)
+
+    def readers(self) -> list[_Work]:
+        """Return what reads, in every replica."""
+        return [self._informer.run]
+
+    def writers(self) -> list[_Work]:
+        """Return what writes, in the leader alone."""
+        return [self._decide, *[self._statuses.work] * _STATUS_WORKERS]
+
+    async def _decide(self) -> None:
+        # Services do not wait for that: a kind that cannot be listed is no reason to let all be as it is.
+        await self._informer.listed.wait()
+        await self._gateways.run()
+
+    def knows(self, part: Part) -> bool | None:
+        """Return whether the object that Events are about exists; None if it is of another kind."""
+        resource, namespace, name, uid = part.subject
+        return self._store.uid(Ref(resource, namespace, name)) == uid if resource in KINDS else None
+
+    def services_changed(self, services: Iterable[ServiceKey]) -> None:
+        """Look again at the routes that refer to Services, which have changed, or their Pods."""
+        self._gateways.services_changed(services)
+
+    def namespace_changed(self, name: str) -> None:
+        """Look again at what selects namespaces by labels."""
+        self._gateways.namespace_changed(name)
+
+    def addresses_freed(self) -> None:
+        """Look again at the Gateways that lack an address."""
+        self._gateways.addresses_freed()

@@ -1,0 +1,131 @@
+"""List and watch the objects of Gateway API, of the kinds whose CustomResourceDefinitions are there.
+
+Users install these, perhaps later: what the API server has is asked again and again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+from kube_nftlb import errors, names
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import CRDS, JsonObject, Resource
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
+
+DISCOVER_EVERY_S = 15.0
+"""The interval at which the API server is asked which kinds it has."""
+_FIRST_EVERY_S = 2.0
+"""The same until it has said of each kind whether it has it."""
+_ABSENT_LOOKS = 3
+"""How often in a row a kind must be missing: an API server that has just started may not know all of them yet."""
+_VERSION = f"{names.GATEWAY_API}/bundle-version"
+
+_log = structlog.get_logger()
+
+
+class GatewayInformer:
+    """Keeps a store up to date. ``on_change`` is called after each change, ``on_seen`` with each object that comes."""
+
+    def __init__(
+        self, kube: Kube, store: GatewayStore, on_change: Callable[[], None], on_seen: Callable[[Ref], None]
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._on_change = on_change
+        self._on_seen = on_seen
+        self._watches: dict[Resource, asyncio.Task[None]] = {}
+        self._waiting: set[Resource] = set(KINDS)
+        """Kinds that are not listed yet."""
+        self._absent: Counter[Resource] = Counter()
+        self.listed = asyncio.Event()
+        """Set once all kinds that are there have been listed."""
+
+    async def run(self) -> None:
+        """Follow the kinds that are there until cancelled."""
+        try:
+            while True:
+                await self._discover()
+                await asyncio.sleep(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
+        finally:
+            for task in self._watches.values():
+                task.cancel()
+
+    async def _discover(self) -> None:
+        try:
+            present = await self._kinds()
+            versions = frozenset([await self._version(each) for each in KINDS if each in present])
+        except (errors.KubeError, errors.KubeUnreachableError) as error:
+            _log.warning("cannot ask which kinds of Gateway API there are, retrying", error=str(error))
+            return
+        for resource in KINDS:
+            if resource not in present:
+                self._miss(resource)
+                continue
+            self._absent.pop(resource, None)
+            if resource not in self._watches:
+                _log.info("kind of Gateway API found", kind=resource.kind)
+                self._watches[resource] = asyncio.create_task(self._watch(resource))
+        if versions != self._store.versions:
+            self._store.versions = versions
+            self._on_change()
+
+    def _miss(self, resource: Resource) -> None:
+        """Note that a kind is missing. If that lasts, nothing of it exists."""
+        self._absent[resource] += 1
+        if self._absent[resource] < _ABSENT_LOOKS:
+            return
+        if (task := self._watches.pop(resource, None)) is not None:
+            _log.info("kind of Gateway API gone", kind=resource.kind)
+            task.cancel()
+        self._replace(resource, Listing([], "0"))
+
+    async def _kinds(self) -> set[Resource]:
+        try:
+            found = await self._kube.request("GET", f"/apis/{KINDS[0].api_version}")
+        except errors.NotFoundError:
+            return set()
+        plurals = {each["name"] for each in found["resources"]}
+        return {each for each in KINDS if each.plural in plurals}
+
+    async def _version(self, resource: Resource) -> str:
+        try:
+            found = await self._kube.get(CRDS, f"{resource.plural}.{resource.group}")
+        except errors.KubeError as error:
+            if error.status not in (403, 404):
+                raise
+            # It only says which version is served.
+            return ""
+        return str((found["metadata"].get("annotations") or {}).get(_VERSION, ""))
+
+    async def _watch(self, resource: Resource) -> None:
+        def put(raw: JsonObject) -> None:
+            self._put(resource, raw)
+            self._on_change()
+
+        def remove(raw: JsonObject) -> None:
+            self._store.remove(resource, raw)
+            self._on_change()
+
+        handlers = Handlers(lambda listing: self._replace(resource, listing), put, remove)
+        await list_and_watch(self._kube, resource, handlers, transform=_without_managed_fields)
+
+    def _replace(self, resource: Resource, listing: Listing) -> None:
+        self._store.replace(resource, listing.items)
+        for raw in listing.items:
+            self._on_seen(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+        self._waiting.discard(resource)
+        if not self._waiting:
+            self.listed.set()
+        self._on_change()
+
+    def _put(self, resource: Resource, raw: JsonObject) -> None:
+        self._store.put(resource, raw)
+        self._on_seen(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+
+
+def _without_managed_fields(raw: JsonObject) -> JsonObject:
+    raw["metadata"].pop("managedFields", None)
+    return raw

@@ -1,0 +1,227 @@
+"""Decide about Gateways whenever something changes, and hand on what is decided: farms, addresses, statuses."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import GATEWAYS
+from kube_nftlb.operator.addresses import gateways as addresses
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.addresses.ranges import Ip
+from kube_nftlb.operator.addresses.requests import GatewayKey, Request
+from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
+from kube_nftlb.operator.gateway.changes import Changes, everything
+from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
+from kube_nftlb.operator.gateway.plan import Planner
+from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
+from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.status.farm_endpoints import Problem
+from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
+from kube_nftlb.operator.sync.route_farms import RouteFarms
+from kube_nftlb.operator.sync.route_overrides import RouteOverrides
+
+_AT_ONCE = 64
+"""How many changed objects of each kind are decided about before others have their turn."""
+_RETRY_S = 1.0
+
+_log = structlog.get_logger()
+
+
+class Gateways:
+    """The loop that decides. It observes the statuses of farms (``FarmObserver``)."""
+
+    def __init__(
+        self,
+        store: GatewayStore,
+        cache: Cache,
+        book: Book,
+        farms: RouteFarms,
+        statuses: GatewayStatuses,
+        on_change: Callable[[Affected], None],
+        permissions: Permissions = Permissions(),  # noqa: B008 - immutable
+    ) -> None:
+        """``on_change`` gets the Services with an external IP that a Gateway has got as an address, or has lost."""
+        self._store = store
+        self._cache = cache
+        self._book = book
+        self._farms = farms
+        self._statuses = statuses
+        self._on_change = on_change
+        self._overrides = RouteOverrides(cache, permissions)
+        self._planner = Planner(store.objects)
+        self._versions = store.versions
+        self._decided: set[ObjectKey] = set()
+        """Gateways whose addresses in their status count no more: there is a decision."""
+        self._waiting: dict[ObjectKey, AddressRequest] = {}
+        """What Gateways ask for that lack an address."""
+        self._freed = False
+        self._refused: dict[FarmKey, str] = {}
+        """Why farms cannot be written."""
+        self._wake = asyncio.Event()
+        farms.on_problem = self._farm_problem
+
+    def wake(self) -> None:
+        """Note that something in the store has changed."""
+        self._wake.set()
+
+    def services_changed(self, services: Iterable[ServiceKey]) -> None:
+        """Look again at the routes that refer to Services, which have changed, or their Pods."""
+        for each in services:
+            self._store.note("services", each)
+        self._wake.set()
+
+    def namespace_changed(self, name: str) -> None:
+        """Look again at what selects namespaces by labels."""
+        self._store.note("namespaces", name)
+        self._wake.set()
+
+    def addresses_freed(self) -> None:
+        """Look again at the Gateways that lack an address."""
+        self._freed = True
+        self._wake.set()
+
+    def about_farm(self, farm: FarmRecord, status: FarmStatus, problems: Iterable[Problem]) -> None:
+        """Take the status of a farm, if it is a route's."""
+        if not farm.made_of_route:
+            return
+        refused = next(
+            (each.message for each in status.conditions if each.type == "Accepted" and each.status != "True"), ""
+        )
+        failed = next((each.message for each in problems if each.reason in ("FarmFailed", "AddressConflict")), "")
+        self._state(farm.key, FarmState(status.programmed_nodes, status.total_nodes, refused or failed))
+
+    def forget_farm(self, key: FarmKey) -> None:
+        """Forget a farm that is gone, or about to go."""
+        self._refused.pop(key, None)
+        if self._store.farms.pop(ObjectKey(*key), None) is not None:
+            self._store.note("farms", ObjectKey(*key))
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Decide until cancelled. Everything has been listed."""
+        while True:
+            try:
+                await self._start()
+                while True:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    if self._versions != self._store.versions:
+                        break
+                    if self._freed:
+                        self._freed = False
+                        self._hand_on(GatewayPlan(requests=dict(self._waiting)))
+                    while (changes := self._store.take(_AT_ONCE)) is not None:
+                        self._hand_on(self._planner.update(changes))
+                        self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
+                        await asyncio.sleep(0)
+            except Exception:
+                # What was decided before stays.
+                _log.exception("cannot decide about Gateways, deciding about all of them anew")
+                await asyncio.sleep(_RETRY_S)
+
+    async def _start(self) -> None:
+        """Decide about everything anew, after those that have addresses have claimed them."""
+        self._versions, objects = self._store.versions, self._store.objects
+        self._planner = Planner(objects)
+        while self._store.take(_AT_ONCE) is not None:
+            pass
+        plan = self._planner.update(everything(objects))
+        for key, wanted in plan.requests.items():
+            self._claim(key, wanted)
+        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._decided)
+        plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
+        self._farms.replace(self._overrides.take(plan.farms))
+        self._statuses.replace(plan)
+
+    def _hand_on(self, plan: GatewayPlan) -> None:
+        plan = self._with_addresses(plan)
+        for name, farm in plan.farms.items():
+            key = FarmKey(*name)
+            if farm is None and self._cache.farms.get(key) is None:
+                # It was never made; others are forgotten once they are gone.
+                self.forget_farm(key)
+        self._farms.want(self._overrides.take(plan.farms))
+        self._statuses.want(plan)
+
+    def _with_addresses(self, plan: GatewayPlan) -> GatewayPlan:
+        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new."""
+        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
+        return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
+
+    def _claim(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
+        """Have the book know what a Gateway asks for, and what it has. Return None if that is nothing of a pool."""
+        gateway = self._store.objects.gateways.get(key)
+        if gateway is None or wanted is None:
+            return None
+        request = addresses.request_of(GatewayKey(*key), gateway, wanted)
+        given: tuple[Ip, ...] = ()
+        if key not in self._decided and (written := self._store.written.get(Ref(GATEWAYS, *key))) is not None:
+            given = tuple(addresses.given(written.status, self._book, is_ours=self._has_farm_at))
+        self._book.put_gateway(request, given)
+        return request
+
+    def _assign(self, key: ObjectKey, wanted: AddressRequest | None) -> bool:
+        """Decide on the addresses of a Gateway. Return True if they, or what is said of them, have changed."""
+        holder = GatewayKey(*key)
+        had = self._book.has(holder)
+        state: AddressState | None = None
+        if (request := self._claim(key, wanted)) is not None and wanted is not None:
+            ips, state = addresses.allocate(request, wanted, self._book)
+            self._book.assign(holder, ips)
+            self._book.put_gateway(request, ())
+            self._decided.add(key)
+        else:
+            self._book.remove(holder)
+            self._decided.discard(key)
+        if request is not None and wanted is not None and state is not None and state.problem:
+            self._waiting[key] = wanted
+        else:
+            self._waiting.pop(key, None)
+        if moved := set(had) ^ set(self._book.has(holder)):
+            self._on_change(Affected(services=self._cache.service_index.asking_for(map(str, moved))))
+        if self._store.addresses.get(key) == state:
+            return False
+        if state is None:
+            del self._store.addresses[key]
+        else:
+            self._store.addresses[key] = state
+        return True
+
+    def _has_farm_at(self, ip: str) -> bool:
+        """Return True if a farm that we made of a route has an address: then it is one that we gave."""
+        farms = (self._cache.farms.get(key) for key in self._cache.farm_index.with_address(ip))
+        return any(farm is not None and farm.made_of_route for farm in farms)
+
+    def _state(self, key: FarmKey, state: FarmState) -> None:
+        state = replace(state, problem=self._refused.get(key) or state.problem)
+        if self._store.farms.get(ObjectKey(*key)) != state:
+            self._store.farms[ObjectKey(*key)] = state
+            self._store.note("farms", ObjectKey(*key))
+            self._wake.set()
+
+    def _farm_problem(self, key: FarmKey, problem: str) -> None:
+        """Take why a farm cannot be written; empty once it is."""
+        if problem == self._refused.get(key, ""):
+            return
+        self._refused[key] = problem
+        known = self._store.farms.get(ObjectKey(*key), FarmState(0, 0))
+        self._state(key, replace(known, problem=""))
+
+
+def _newer(first: GatewayPlan, second: GatewayPlan) -> GatewayPlan:
+    return GatewayPlan(
+        {**first.farms, **second.farms},
+        {**first.requests, **second.requests},
+        {**first.classes, **second.classes},
+        {**first.gateways, **second.gateways},
+        {**first.listener_sets, **second.listener_sets},
+        {**first.routes, **second.routes},
+    )

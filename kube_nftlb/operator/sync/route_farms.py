@@ -1,0 +1,153 @@
+"""Keep the farms of routes as ``operator.gateway`` wants them: create, restore and delete them."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+
+import structlog
+
+from kube_nftlb import metrics
+from kube_nftlb.api.budgets import Budget, rank
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube.workqueue import WorkQueue
+from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
+from kube_nftlb.operator.cache.ingest import Ingest
+from kube_nftlb.operator.gateway.objects import ObjectKey
+from kube_nftlb.operator.gateway.wanted import WantedFarm
+from kube_nftlb.operator.sync.backoff import Backoff
+from kube_nftlb.operator.sync.diff import ApplyReason, Delete
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, RouteApply
+
+_REFUSED_RETRY_S = 60.0
+
+_log = structlog.get_logger()
+
+
+class RouteFarms:
+    """The queue of the farms of routes, and its workers. ``clock`` returns seconds.
+
+    Nothing is deleted before ``replace``: until then what is wanted is not known. ``on_problem`` gets why a farm cannot
+    be written, as a sentence, empty once it is.
+    """
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        farm_writer: FarmWriter,
+        clock: Callable[[], float],
+        on_written: Callable[[Affected], None],
+    ) -> None:
+        """``on_written`` gets what the answers make out of date."""
+        self.queue: WorkQueue[FarmKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
+        self.on_problem: Callable[[FarmKey, str], None] = lambda *_: None
+        self._cache = ingest.cache
+        self._farm_writer = farm_writer
+        self._on_written = on_written
+        self._wanted: dict[FarmKey, WantedFarm] = {}
+        self._budget: Budget[FarmKey] = Budget(ingest.cache.budgets.limits.farms, sys.maxsize)
+        """Farms that do not fit are not made: those of a namespace are no more than it may have."""
+        self._settled = False
+        self._backoff: Backoff[FarmKey] = Backoff()
+
+    def want(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> None:
+        """Take what is wanted of some farms; None: nothing any more. What goes is queued last."""
+        for name, farm in sorted(farms.items(), key=lambda entry: entry[1] is None):
+            key = FarmKey(*name)
+            if farm is not None:
+                self._wanted[key] = farm
+                refitted = self._budget.put(key, rank(of_service=True, created=farm.route_created), 1)
+            else:
+                self._wanted.pop(key, None)
+                refitted = self._budget.remove(key)
+            self.queue.add_all([key, *refitted])
+
+    def replace(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> None:
+        """Take all that is wanted: other farms of routes go."""
+        gone = {ObjectKey(*key) for key in self._wanted} - farms.keys()
+        self.want({**dict.fromkeys(gone), **farms})
+        if not self._settled:
+            self._settled = True
+            self.mark(self._cache.farms.keys())
+
+    def mark(self, farms: Iterable[FarmKey]) -> None:
+        """Queue farms that have changed, or are gone, if they are those of routes."""
+        for key in farms:
+            farm = self._cache.farms.get(key)
+            if key in self._wanted or (farm is not None and farm.made_of_route):
+                self.queue.add(key)
+
+    def restores(self, farm: FarmRecord, owner: Owner) -> bool:
+        """Return True if a farm without its labels is one of its route, which is about to restore them."""
+        wanted = self._wanted.get(farm.key)
+        if wanted is None or _owner_uid(wanted) != owner.uid:
+            return False
+        self.queue.add(farm.key)
+        return True
+
+    async def work(self) -> None:
+        """Write farms until cancelled."""
+        await self.queue.work(self._reconcile_safely)
+
+    def _is_urgent(self, key: FarmKey) -> bool:
+        """Return True for a farm that is to come or to go: clients wait for it."""
+        return (key in self._wanted) != (self._cache.farms.get(key) is not None)
+
+    async def _reconcile_safely(self, key: FarmKey) -> float | None:
+        try:
+            return await self._reconcile(key)
+        except FarmRefusedError as error:
+            metrics.FARMS_REFUSED.inc()
+            self.on_problem(key, f"the API server rejects its farm: {error}")
+            return _REFUSED_RETRY_S
+        except Exception:
+            # A defect with one farm must not stop the others.
+            _log.exception("cannot reconcile farm of a route", namespace=key.namespace, farm=key.name)
+            return _REFUSED_RETRY_S
+
+    async def _reconcile(self, key: FarmKey) -> float | None:
+        """Write or delete a farm, if need be; return the seconds until a retry, or None if all is done."""
+        wanted, farm = self._wanted.get(key), self._cache.farms.get(key)
+        fits = not self._budget.refuses(key)
+        if wanted is not None and fits:
+            outcome = await self._apply(key, wanted, farm)
+        elif farm is not None and farm.made_of_route and not farm.terminating and self._settled:
+            outcome, affected = await self._farm_writer.delete(Delete(farm, "RouteGone"))
+            self._on_written(affected)
+        else:
+            outcome = Outcome.DONE
+        if outcome in (Outcome.RETRY, Outcome.CONFLICT):
+            metrics.FARM_WRITE_RETRIES.inc()
+            return self._backoff.failed(key)
+        self._backoff.forget(key)
+        if wanted is not None:
+            message = f"the routes of the namespace need more farms than the {self._cache.budgets.limits.farms} that"
+            self.on_problem(key, "" if fits else f"{message} the administrator allows; older routes come first")
+        # If a CustomResourceDefinition is deleted, it may come back.
+        return _REFUSED_RETRY_S if outcome is Outcome.OBSOLETE and wanted is not None else None
+
+    async def _apply(self, key: FarmKey, wanted: WantedFarm, farm: FarmRecord | None) -> Outcome:
+        if (reason := _reason(wanted, farm)) is None:
+            return Outcome.DONE
+        metadata = {**wanted.metadata, **({"uid": farm.uid} if farm is not None else {})}
+        foreign = farm is not None and farm.owner_uid not in ("", _owner_uid(wanted))
+        apply = RouteApply(key, wanted, {"metadata": metadata, "spec": wanted.spec}, reason, foreign)
+        outcome, affected = await self._farm_writer.apply(apply)
+        self._on_written(affected)
+        return outcome
+
+
+def _reason(wanted: WantedFarm, farm: FarmRecord | None) -> ApplyReason | None:
+    """Return why a farm has to be written; None if it is as it should be, or about to go."""
+    if farm is None:
+        return "Created"
+    if farm.terminating:
+        return None
+    if farm.digest != wanted.digest:
+        return "SpecChanged"
+    return "OwnerChanged" if farm.owner_uid != _owner_uid(wanted) or not farm.made_of_route else None
+
+
+def _owner_uid(wanted: WantedFarm) -> str:
+    uid: str = wanted.metadata["ownerReferences"][0]["uid"]
+    return uid

@@ -1,0 +1,45 @@
+"""Take the CustomResourceDefinitions of the Gateway API's standard channel from its Go module, once."""
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from kube_nftlb import errors
+from lab import go, locks, programs
+from lab.progress import Report
+
+_MODULE = Path(__file__).parent
+_PATH = "sigs.k8s.io/gateway-api"
+_REQUIRED = re.compile(rf"^require {_PATH} (\S+)$", re.MULTILINE)
+_CHANNEL = "config/crd/standard"
+_LEFT_OUT = "*_vap_*"
+"""The policy that keeps an older or experimental version from replacing these."""
+
+
+def version() -> str:
+    """Return the version that go.mod requires, like ``v1.6.3``. Raises LabError if it requires none."""
+    if (match := _REQUIRED.search((_MODULE / "go.mod").read_text())) is None:
+        raise errors.LabError(f"{_MODULE / 'go.mod'} does not require a version of {_PATH}")
+    return match[1]
+
+
+def ensure(report: Report) -> Path:
+    """Return the folder with a YAML file for each CRD, fetched into the cache if it is missing. Raises LabError."""
+    cache = programs.cache_folder()
+    target = cache / "gateway-api" / version()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locks.locked(cache / "gateway-api.lock", report) as count:
+        if target.exists():
+            return target
+        toolchain = go.find(_MODULE, cache, report)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            # Go writes beside go.mod, and the folder of the module may be read-only.
+            module, made = Path(folder, "module"), Path(folder, "crds")
+            shutil.copytree(_MODULE, module)
+            report(f"fetching the CustomResourceDefinitions of the Gateway API {version()}")
+            found = go.download(toolchain, module, _PATH, cache, count) / _CHANNEL
+            shutil.copytree(found, made, ignore=shutil.ignore_patterns(_LEFT_OUT), copy_function=shutil.copyfile)
+            made.chmod(0o755)
+            made.rename(target)
+    return target

@@ -1,0 +1,76 @@
+"""What `why` says of Gateways and routes."""
+
+from typing import Any
+
+from kube_nftlb import names
+from kube_nftlb.commands.cluster import gateways
+from kube_nftlb.commands.cluster.finding import Finding
+from tests.builders import raw_farm, raw_route_farm
+
+Json = dict[str, Any]
+
+CLASS = {"metadata": {"name": "ours"}, "spec": {"controllerName": "kube-nftlb.io/gateway"}}
+
+
+def condition(kind: str, status: str = "False", reason: str = "Pending", message: str = "why") -> Json:
+    since = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def obj(kind: str, name: str, status: Json, **spec: Any) -> Json:
+    return {
+        "kind": kind,
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def lines(found: list[Finding]) -> list[str]:
+    return [f"{each.subject}: {each.reason}: {each.message}" for each in found]
+
+
+def test_each_condition_that_is_false_is_a_finding_once() -> None:
+    listener = {"name": "tcp", "conditions": [condition("Programmed"), condition("Conflicted", reason="NoConflicts")]}
+    status = {
+        "conditions": [condition("Accepted", "True"), condition("Programmed"), condition("Programmed")],
+        "listeners": [listener],
+    }
+    assert lines(gateways.of_object(obj("Gateway", "edge", status))) == [
+        "gateway default/edge: Pending: why",
+        "gateway default/edge: Pending: listener tcp: why",
+    ]
+
+
+def test_only_what_our_controller_says_of_a_route_counts() -> None:
+    parents = [
+        {
+            "controllerName": name,
+            "parentRef": {"name": "edge"},
+            "conditions": [condition("ResolvedRefs", reason=reason)],
+        }
+        for name, reason in (("example.com/other", "Theirs"), ("kube-nftlb.io/gateway", "BackendNotFound"))
+    ]
+    found = gateways.of_all([CLASS], [obj("TCPRoute", "web", {"parents": parents})])
+    assert lines(found) == ["tcproute default/web: BackendNotFound: parent edge: why"]
+
+
+def test_gateways_and_listener_sets_of_other_classes_do_not_count() -> None:
+    status = {"conditions": [condition("Accepted")]}
+    objects = [
+        obj("Gateway", "ours", status, gatewayClassName="ours"),
+        obj("Gateway", "theirs", status, gatewayClassName="theirs"),
+        obj("ListenerSet", "to-ours", status, parentRef={"name": "ours"}),
+        obj("ListenerSet", "to-theirs", status, parentRef={"name": "theirs"}),
+    ]
+    assert [each.name for each in gateways.of_all([CLASS], objects)] == ["ours", "to-ours"]
+
+
+def test_the_farms_of_an_object_are_found_by_labels_and_owners() -> None:
+    made = raw_route_farm("made", namespace="other")
+    made["metadata"]["labels"] |= {names.LABEL_GATEWAY: "edge", names.LABEL_GATEWAY_NAMESPACE: "default"}
+    farms = [made, raw_farm("by-hand")]
+    assert gateways.farms_of(obj("Gateway", "edge", {}), farms) == [made]
+    assert gateways.farms_of(obj("TCPRoute", "web", {}), farms) == [made]
+    assert gateways.farms_of(obj("Gateway", "next", {}), farms) == []
+    assert gateways.farms_of(obj("ListenerSet", "edge", {}), farms) == []

@@ -1,0 +1,287 @@
+"""Deciding again about what changed gives the same as deciding about all."""
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.values import expand_ports
+from kube_nftlb.operator.gateway import attached
+from kube_nftlb.operator.gateway import listeners as listeners_
+from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway import sets as sets_
+from kube_nftlb.operator.gateway.changes import Changes, everything
+from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, RouteKey
+from kube_nftlb.operator.gateway.plan import Planner, plan
+from kube_nftlb.operator.gateway.wanted import GatewayPlan
+from tests.unit.operator.gateway.objects import (
+    GATEWAY,
+    admitting,
+    backend,
+    gateway,
+    gateway_class,
+    grant,
+    listener,
+    listener_set,
+    route,
+    service,
+    world,
+)
+
+LIMITS: Any = (
+    (listeners_, "LISTENERS_MAX", 2),
+    (attached, "ROUTES_MAX", 1),
+    (sets_, "SETS_MAX", 1),
+    (plan_, "GATEWAYS_MAX", 1),
+)
+NAMESPACES = ("infra", "tenant")
+GATEWAYS = (GATEWAY, ObjectKey("infra", "own"))
+SETS = (ObjectKey("infra", "more"), ObjectKey("infra", "even"), ObjectKey("tenant", "more"))
+SELECTED = {"team": "a"}
+
+
+@st.composite
+def gateways(draw: st.DrawFn, key: ObjectKey) -> Any:
+    names = draw(st.lists(st.sampled_from(("a", "b", "c")), min_size=1, unique=True))
+    listeners = [
+        listener(
+            name,
+            draw(st.sampled_from((80, 81))),
+            draw(st.sampled_from(("TCP", "UDP", "HTTP"))),
+            allowedRoutes=draw(
+                st.sampled_from(
+                    (
+                        admitting("Same"),
+                        admitting("All"),
+                        admitting("Selector", matchLabels=SELECTED),
+                        admitting("All", "X"),
+                    )
+                )
+            ),
+        )
+        for name in names
+    ]
+    allowed = draw(st.sampled_from(("None", "All", "Same", "Selector")))
+    return gateway(
+        *listeners,
+        key=key,
+        allowedListeners={"namespaces": {"from": allowed, "selector": {"matchLabels": SELECTED}}},
+        addresses=draw(st.sampled_from(([], [{"type": "Hostname", "value": "a.example"}], [{"value": "192.0.2.9"}]))),
+        gatewayClassName=draw(st.sampled_from(("nftlb", "other"))),
+        annotations=draw(st.sampled_from(({}, {"kube-nftlb.io/port-range.a": "80-81"}))),
+    )
+
+
+@st.composite
+def routes(draw: st.DrawFn, key: RouteKey) -> Any:
+    targets = [{**GATEWAYS[0]._asdict()}, {**GATEWAYS[1]._asdict()}]
+    targets += [{"kind": "ListenerSet", **each._asdict()} for each in SETS]
+    chosen = draw(st.lists(st.sampled_from(targets), max_size=3))
+    sections: list[dict[str, Any]] = [draw(st.sampled_from(({}, {"sectionName": "a"}, {"port": 80}))) for _ in chosen]
+    references = [
+        backend(draw(st.sampled_from(("web", "gone"))), namespace=draw(st.sampled_from(("infra", "tenant", None))))
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    return route(
+        *references,
+        parents=[{**one, **other} for one, other in zip(chosen, sections, strict=True)],
+        name=key.name,
+        namespace=key.namespace,
+        age=draw(st.integers(0, 3)),
+    )
+
+
+@st.composite
+def sets(draw: st.DrawFn, key: ObjectKey) -> Any:
+    return listener_set(
+        key.name,
+        listener("a", draw(st.sampled_from((80, 90))), allowedRoutes=admitting("All")),
+        namespace=key.namespace,
+        age=draw(st.integers(0, 2)),
+        parent=draw(st.sampled_from(GATEWAYS)),
+    )
+
+
+ROUTES = tuple(RouteKey("TCPRoute", namespace, name) for namespace in NAMESPACES for name in ("one", "two"))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
+    """Return the name of a mapping, a key, and its new value or None."""
+    what = draw(
+        st.sampled_from(
+            ("classes", "gateways", "listener_sets", "routes", "grants", "namespaces", "services", "addresses", "farms")
+        )
+    )
+    key: Any
+    value: Any
+    if what == "gateways":
+        key = draw(st.sampled_from(GATEWAYS))
+        value = draw(gateways(key))
+    elif what == "listener_sets":
+        key = draw(st.sampled_from(SETS))
+        value = draw(sets(key))
+    elif what == "routes":
+        key = draw(st.sampled_from(ROUTES))
+        value = draw(routes(key))
+    elif what == "grants":
+        key = ObjectKey(draw(st.sampled_from(NAMESPACES)), "grant")
+        value = grant(key.namespace, "tenant" if key.namespace == "infra" else "infra")
+    elif what == "namespaces":
+        key = draw(st.sampled_from(NAMESPACES))
+        value = draw(st.sampled_from((SELECTED, {})))
+    elif what == "services":
+        key = (draw(st.sampled_from(NAMESPACES)), "web")
+        value = service("web", key[0], draw(st.sampled_from((("http", 80, "TCP"), ("http", 80, "UDP")))))
+    elif what == "addresses":
+        key = draw(st.sampled_from(GATEWAYS))
+        value = draw(st.sampled_from((AddressState(("192.0.2.9",)), AddressState((), "AddressNotAssigned", "none"))))
+    elif what == "classes":
+        key = "nftlb"
+        value = gateway_class(parametersRef=draw(st.sampled_from((None, {"name": "x"}))))
+    else:
+        key = None
+        value = draw(st.sampled_from((FarmState(1, 2), FarmState(2, 2))))
+    return what, key, draw(st.sampled_from((value, value, value, None)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10), st.booleans())
+def test_any_changes_lead_to_the_plan_for_what_there_is(
+    changes: list[tuple[str, Any, Any]], batches: list[int], many: bool
+) -> None:
+    """With ``many``, few objects are too many."""
+    with ExitStack() as stack:
+        for module, name, most in LIMITS if many else ():
+            stack.enter_context(mock.patch.object(module, name, most))
+        _check(changes, batches)
+
+
+def _check(changes: list[tuple[str, Any, Any]], batches: list[int]) -> None:
+    objects = world(
+        [
+            gateway(
+                listener("a", allowedRoutes=admitting("Selector", matchLabels=SELECTED)),
+                key=key,
+                allowedListeners={"namespaces": {"from": "Selector", "selector": {"matchLabels": SELECTED}}},
+            )
+            for key in GATEWAYS
+        ],
+        [
+            route(
+                backend(namespace="tenant" if key.namespace == "infra" else "infra"),
+                parents=[each._asdict() for each in GATEWAYS] + [{"kind": "ListenerSet", **SETS[0]._asdict()}],
+                name=key.name,
+                namespace=key.namespace,
+            )
+            for key in ROUTES
+        ],
+        [service("web", namespace) for namespace in NAMESPACES],
+        sets=[listener_set(key.name, listener("a", 90), namespace=key.namespace) for key in SETS[:2]],
+        grants=[grant("infra", "tenant")],
+        namespaces={"infra": SELECTED},
+    )
+    planner = Planner(objects)
+    known: dict[str, dict[Any, Any]] = {}
+    _apply(planner, objects, known, [])
+    while changes:
+        size = batches[len(changes) % len(batches)]
+        batch, changes = changes[:size], changes[size:]
+        _apply(planner, objects, known, batch)
+        full = plan(objects)
+        assert planner.current() == full
+        _check_farms(objects, full)
+        for what in ("farms", "requests", "gateways", "routes", "listener_sets", "classes"):
+            told = {key: value for key, value in known[what].items() if value not in (None, ())}
+            wanted = {key: value for key, value in getattr(full, what).items() if value not in (None, ())}
+            assert told == wanted, what
+
+
+def _check_farms(objects: GatewayObjects, found: GatewayPlan) -> None:
+    """No two farms of a Gateway share a listener, and all that go to other namespaces are permitted to."""
+    listeners: Counter[tuple[Any, ...]] = Counter()
+    for key, farm in found.farms.items():
+        assert farm is not None
+        spec = FarmSpec.model_validate(farm.spec)
+        owner = farm.metadata["ownerReferences"][0]
+        listeners.update(
+            (farm.gateway, address.ip, spec.protocol, port)
+            for address in spec.addresses
+            for port in expand_ports(address.ports)
+        )
+        for group in spec.backends_from:
+            assert not group.namespace or any(
+                grant.permits(owner["kind"], key.namespace, group.service)
+                for of, grant in objects.grants.items()
+                if of.namespace == group.namespace
+            )
+            assert group.refuse or (group.namespace or key.namespace, group.service) in objects.services
+    assert set(listeners.values()) <= {1}
+
+
+def _apply(
+    planner: Planner, objects: GatewayObjects, known: dict[str, dict[Any, Any]], batch: list[tuple[str, Any, Any]]
+) -> None:
+    """Make changes, and keep what the planner says of them, as who writes it would."""
+    fields: dict[str, set[Any]] = {}
+    if not batch:
+        for what in ("classes", "gateways", "listener_sets", "routes", "grants"):
+            fields[what] = set(getattr(objects, what))
+    for what, key, value in batch:
+        changed = fields.setdefault(what, set())
+        for each in [key] if what != "farms" else list(known.get("farms", {})):
+            mapping = getattr(objects, what)
+            changed.add(each)
+            if value is None:
+                mapping.pop(each, None)
+            else:
+                mapping[each] = value
+    found = planner.update(Changes(**{what: frozenset(keys) for what, keys in fields.items()}))
+    for what in ("farms", "requests", "gateways", "routes", "listener_sets", "classes"):
+        known.setdefault(what, {}).update(getattr(found, what))
+
+
+def test_a_change_of_one_route_says_nothing_of_a_thousand_others() -> None:
+    others = [route(name=f"other-{number}", age=number) for number in range(1000)]
+    gateways = [gateway(key=ObjectKey("infra", f"gateway-{number}")) for number in range(50)]
+    ours = route(name="ours")
+    objects = world([gateway(), *gateways], [ours, *others])
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(routes=frozenset({RouteKey("TCPRoute", "infra", "ours")})))
+    assert (len(found.routes), len(found.gateways), len(found.farms)) == (1, 1, 0)
+
+
+def test_a_listener_set_that_is_not_admitted_has_nobody_else_decided_about() -> None:
+    sets = {
+        ObjectKey("tenant", f"set-{number}"): listener_set(f"set-{number}", namespace="tenant") for number in range(9)
+    }
+    objects = world([gateway()], [route()], sets=sets.values())
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(listener_sets=frozenset({ObjectKey("tenant", "set-5")})))
+    assert found.listener_sets.keys() == {ObjectKey("tenant", "set-5")}
+    assert (len(found.routes), len(found.farms)) == (0, 0)
+
+
+def test_a_farm_that_nobody_wants_is_to_be_deleted() -> None:
+    objects = world([gateway()], [route()])
+    planner = Planner(objects)
+    (wanted,) = planner.update(everything(objects)).farms
+    found = planner.update(Changes(farms=frozenset({wanted, ObjectKey("infra", "leftover")})))
+    assert {key: farm is not None for key, farm in found.farms.items()} == {
+        wanted: True,
+        ObjectKey("infra", "leftover"): False,
+    }
+
+
+def test_a_service_whose_ports_stay_has_nothing_decided_again() -> None:
+    objects = world([gateway()], [route()])
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    found = planner.update(Changes(services=frozenset({("infra", "web")})))
+    assert (found.gateways, found.routes, found.farms) == ({}, {}, {})

@@ -1,0 +1,474 @@
+"""What becomes of the objects of Gateway API at the API server: farms, addresses and statuses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors, names
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.resources import (
+    ADDRESS_POOLS,
+    EVENTS,
+    FARMS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    NAMESPACES,
+    PODS,
+    REFERENCE_GRANTS,
+    SERVICES,
+    TCP_ROUTES,
+    UDP_ROUTES,
+    Resource,
+)
+from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore
+from kube_nftlb.operator.cache.ingest import Ingest
+from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.informers.address_informer import AddressInformer
+from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
+from kube_nftlb.operator.model.pods import slim
+from kube_nftlb.operator.sync.address_assigner import AddressAssigner
+from kube_nftlb.operator.sync.farm_writer import FarmWriter
+from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
+from kube_nftlb.operator.sync.gateways import Gateways
+from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.status_budget import StatusBudget
+from tests.builders import raw_pod, raw_route_farm, raw_service
+from tests.builders.metadata import raw_metadata
+from tests.builders.pools import raw_balanced, raw_pool
+from tests.fakes.kube import FakeKube
+from tests.fakes.virtual_time import VirtualTime
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class GatewayKube(FakeKube):
+    """An API server that has the kinds of Gateway API, or some of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = {each.plural for each in KINDS}
+        self.pruned = ""
+        """A field of statuses that the definitions lack."""
+
+    async def request(self, method: str, path: str, **_: Any) -> Json:
+        if not self.kinds:
+            raise errors.NotFoundError(404, "NotFound", path)
+        return {"resources": [{"name": each} for each in self.kinds]}
+
+    def put(self, resource: Resource, raw: Json) -> Json:
+        status = {key: value for key, value in raw.get("status", {}).items() if key != self.pruned}
+        return super().put(resource, {**raw, "status": status} if "status" in raw else raw)
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
+        if resource.plural == "customresourcedefinitions":
+            return {"metadata": {"annotations": {f"{names.GATEWAY_API}/bundle-version": "v1.6.3"}}}
+        return await super().get(resource, name, namespace)
+
+
+class Operator:
+    def __init__(self, time: VirtualTime, kube: Kube, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008
+        self.book = Book()
+        self.cache = Cache(addresses=self.book, limits=limits)
+        self.ingest = Ingest(self.cache)
+        assert self.ingest.pools is not None
+        events = Events(kube, Source("operator"))
+        self.reconciler = Reconciler(self.ingest, FarmWriter(kube, self.ingest), events, time.now)
+        self.store = GatewayStore(self.cache.services, self.book.namespaces, Options())
+        statuses = GatewayStatuses(kube, self.store, events, StatusBudget(500), time.now, lambda: NOW)
+        self.gateways = Gateways(self.store, self.cache, self.book, self.reconciler.routes, statuses, self.changed)
+        self.reconciler.statuses.observers.append(self.gateways)
+        self.informer = GatewayInformer(kube, self.store, self.gateways.wake, statuses.seen)
+        self.pools = AddressInformer(kube, self.ingest.pools, self.book, self.changed, self.gateways.namespace_changed)
+        self.assigner = AddressAssigner(
+            kube,
+            self.ingest,
+            self.book,
+            events,
+            time.now,
+            self.changed,
+            lambda _: None,
+            self.gateways.addresses_freed,
+            lambda: NOW,
+        )
+        self.readers = [self.pools.run_pools, self.pools.run_namespaces, self.informer.run]
+        self.writers = [
+            events.run,
+            self.gateways.run,
+            statuses.work,
+            self.reconciler.routes.work,
+            self.reconciler.statuses.work,
+            self.assigner.retry,
+            self.assigner.work,
+        ]
+
+    def changed(self, affected: Affected) -> None:
+        self.reconciler.mark(affected)
+        self.gateways.services_changed(affected.services)
+        self.assigner.mark(affected.services)
+
+    def put(self, kube: FakeKube, resource: Resource, raw: Json) -> None:
+        """Put in an object that is not of Gateway API, at a new version."""
+        raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(kube.version + 1)}}
+        self.changed(self.ingest.put(resource, kube.put(resource, raw)))
+
+
+@contextlib.asynccontextmanager
+async def running(operator: Operator) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(work()) for work in operator.readers]
+    await operator.pools.until_listed()
+    await operator.informer.listed.wait()
+    tasks += [asyncio.create_task(work()) for work in operator.writers]
+    await asyncio.sleep(2)
+    yield
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def kube() -> GatewayKube:
+    kube = GatewayKube()
+    for name in ("default", "backends"):
+        kube.put(NAMESPACES, {"metadata": raw_metadata(name, namespace=None)})
+    kube.put(ADDRESS_POOLS, pool("192.0.2.0/30", "2001:db8::/126"))
+    spec = {"controllerName": "kube-nftlb.io/gateway"}
+    kube.put(GATEWAY_CLASSES, {"metadata": meta("nftlb", namespace=None), "spec": spec})
+    return kube
+
+
+@pytest.fixture
+async def time() -> VirtualTime:
+    return VirtualTime(asyncio.get_running_loop())
+
+
+def meta(name: str, **fields: Any) -> Json:
+    return {key: value for key, value in raw_metadata(name, generation=1, **fields).items() if key != "resourceVersion"}
+
+
+def pool(*ranges: str) -> Json:
+    raw = raw_pool("pool", *ranges)
+    del raw["metadata"]["resourceVersion"]
+    return raw
+
+
+def raw_gateway(name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> Json:
+    listeners = [{"name": "tcp", "port": 80, "protocol": "TCP"}, {"name": "udp", "port": 53, "protocol": "UDP"}]
+    metadata = {**meta(name), "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"gatewayClassName": "nftlb", "listeners": listeners, **spec}}
+
+
+def raw_route(name: str = "web", gateway: str = "edge", **backend: Any) -> Json:
+    reference = {"name": "web", "port": 80, **backend}
+    spec = {"parentRefs": [{"name": gateway}], "rules": [{"backendRefs": [reference]}]}
+    return {"metadata": meta(name), "spec": spec}
+
+
+async def served(operator: Operator, kube: FakeKube) -> None:
+    """Make a Service, a Gateway and a route to it."""
+    ports = [{"name": "http", "port": 80}]
+    operator.put(kube, SERVICES, raw_service("web", ports=ports, selector={"app": "web"}))
+    kube.put(GATEWAYS, raw_gateway())
+    kube.put(TCP_ROUTES, raw_route())
+    await asyncio.sleep(0.1)
+
+
+def farms(kube: FakeKube) -> dict[str, Json]:
+    found = {key[2]: raw for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS}
+    return {name.rpartition("-")[0]: raw["spec"] for name, raw in found.items()}
+
+
+def conditions(kube: FakeKube, resource: Resource, name: str) -> dict[str, tuple[str, str]]:
+    raw = kube.find(resource, name, None if resource is GATEWAY_CLASSES else "default") or {}
+    status = raw.get("status") or {}
+    listed = status["parents"][0]["conditions"] if "parents" in status else status["conditions"]
+    return {each["type"]: (each["status"], each["reason"]) for each in listed}
+
+
+def addresses(kube: FakeKube, name: str = "edge") -> list[str]:
+    status = (kube.find(GATEWAYS, name, "default") or {}).get("status") or {}
+    return [each["value"] for each in status.get("addresses", ())]
+
+
+async def test_a_route_becomes_a_farm_at_the_address_of_its_gateway(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        (name,) = farms(kube)
+        assert name == "web--edge--tcp"
+        assert farms(kube)[name]["addresses"] == [{"type": "LoadBalancer", "ip": "192.0.2.0", "ports": "80"}]
+        assert farms(kube)[name]["backendsFrom"][0]["service"] == "web"
+        await asyncio.sleep(2)
+        assert addresses(kube) == ["192.0.2.0"]
+        assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
+        assert conditions(kube, GATEWAYS, "edge")["Accepted"] == ("True", "Accepted")
+        assert conditions(kube, TCP_ROUTES, "web")["ResolvedRefs"] == ("True", "ResolvedRefs")
+        kube.remove(TCP_ROUTES, "web", "default")
+        await asyncio.sleep(0.1)
+        assert not farms(kube)
+
+
+async def test_a_route_that_loses_its_grant_refuses_its_clients_at_once(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    grant = {
+        "metadata": meta("routes", namespace="backends"),
+        "spec": {
+            "from": [{"group": names.GATEWAY_API, "kind": "TCPRoute", "namespace": "default"}],
+            "to": [{"group": "", "kind": "Service"}],
+        },
+    }
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", namespace="backends", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway())
+        kube.put(TCP_ROUTES, raw_route(namespace="backends"))
+        kube.put(REFERENCE_GRANTS, grant)
+        await asyncio.sleep(0.1)
+        (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
+        assert (reference["namespace"], reference["service"]) == ("backends", "web")
+        kube.remove(REFERENCE_GRANTS, "routes", "backends")
+        await asyncio.sleep(0.1)
+        (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
+        assert (reference["service"], reference["refuse"]) == ("", True)
+        await asyncio.sleep(1)
+        assert conditions(kube, TCP_ROUTES, "web")["ResolvedRefs"] == ("False", "RefNotPermitted")
+        told = [write.body for write in kube.writes if write.resource is EVENTS]
+        assert [each["reason"] for each in told if each["involvedObject"]["kind"] == "TCPRoute"][
+            -1
+        ] == "RefsNotResolved"
+
+
+async def test_a_gateway_keeps_its_address_over_a_restart_and_changes_of_pools(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        kube.put(GATEWAYS, raw_gateway("early"))
+        await asyncio.sleep(0.2)
+        kube.put(GATEWAYS, raw_gateway())
+        await asyncio.sleep(1)
+        assert (addresses(kube, "early"), addresses(kube)) == (["192.0.2.0"], ["192.0.2.1"])
+        kube.remove(GATEWAYS, "early", "default")
+        await asyncio.sleep(1)
+    second = Operator(time, kube)
+    async with running(second):
+        assert addresses(kube) == ["192.0.2.1"]
+        kube.put(ADDRESS_POOLS, pool("198.51.100.0/30"))
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.1"]
+        kube.put(GATEWAYS, raw_gateway("late"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "late") == ["198.51.100.0"]
+
+
+async def test_a_gateway_gets_the_addresses_that_it_names_unless_another_has_them(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_balanced("service", annotations={"addresses": "192.0.2.3"}))
+        await asyncio.sleep(0.5)
+        wanted = [{"value": "192.0.2.2"}, {"value": "192.0.2.3"}]
+        kube.put(GATEWAYS, raw_gateway(addresses=wanted))
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.2"]
+        assert conditions(kube, GATEWAYS, "edge")["Programmed"] == ("False", "AddressNotUsable")
+        (told,) = [write.body for write in kube.writes if write.resource is EVENTS]
+        assert told["message"] == "spec.addresses: another Service has 192.0.2.3"
+        kube.remove(SERVICES, "service", "default")
+        raw = {"metadata": {"namespace": "default", "name": "service", "resourceVersion": str(kube.version)}}
+        operator.changed(operator.ingest.remove(SERVICES, raw))
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.2", "192.0.2.3"]
+
+
+async def test_both_families_are_one_annotation(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        operator.put(kube, SERVICES, raw_service("web", ports=[{"name": "dns", "port": 53, "protocol": "UDP"}]))
+        kube.put(GATEWAYS, raw_gateway(annotations={names.ANNOTATION_GATEWAY_FAMILIES: "ipv4,ipv6"}))
+        kube.put(UDP_ROUTES, raw_route(port=53))
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0", "2001:db8::"]
+        specs = [raw["spec"] for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]
+        assert {each["family"] for each in specs} == {"ipv4", "ipv6"}
+
+
+async def test_conditions_and_parents_of_others_stay(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    foreign = {"type": "example.com/Seen", "status": "True", "reason": "Seen", "message": ""}
+    others = {"controllerName": "example.com/other", "parentRef": {"name": "theirs"}, "conditions": []}
+    async with running(operator):
+        kube.put(GATEWAYS, {**raw_gateway(), "status": {"conditions": [foreign]}})
+        kube.put(TCP_ROUTES, {**raw_route(), "status": {"parents": [others]}})
+        await asyncio.sleep(1)
+        gateway, route = kube.find(GATEWAYS, "edge", "default"), kube.find(TCP_ROUTES, "web", "default")
+        assert gateway is not None
+        assert route is not None
+        assert foreign in gateway["status"]["conditions"]
+        assert len(gateway["status"]["conditions"]) == 3
+        assert [each["controllerName"] for each in route["status"]["parents"]] == [
+            "example.com/other",
+            "kube-nftlb.io/gateway",
+        ]
+        written = len(kube.writes)
+        await asyncio.sleep(30)
+        assert len(kube.writes) == written, "a status is written only if it changes"
+
+
+async def test_definitions_that_are_installed_later_are_noticed(kube: GatewayKube, time: VirtualTime) -> None:
+    kinds, kube.kinds = kube.kinds, set()
+    operator = Operator(time, kube)
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway())
+        await asyncio.sleep(DISCOVER_EVERY_S)
+        assert addresses(kube) == []
+        kube.kinds = kinds
+        await asyncio.sleep(60)
+        assert addresses(kube) == ["192.0.2.0"]
+
+
+async def test_a_farm_that_no_route_wants_is_deleted(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    operator.put(kube, FARMS, raw_route_farm("forged"))
+    async with running(operator):
+        assert not farms(kube)
+
+
+async def test_edits_of_a_farm_are_undone(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        ((key, made),) = [(key, raw) for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]
+        edited = {**made, "spec": {**made["spec"], "backendsFrom": [{"namespace": "kube-system", "service": "dns"}]}}
+        operator.put(kube, FARMS, edited)
+        await asyncio.sleep(0.5)
+        assert farms(kube)["web--edge--tcp"]["backendsFrom"][0]["service"] == "web"
+        unlabelled = {**made, "metadata": {**made["metadata"], "labels": {}}}
+        operator.put(kube, FARMS, unlabelled)
+        await asyncio.sleep(2)
+        restored = kube.find(FARMS, key[2], "default")
+        assert restored is not None
+        assert restored["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY_OPERATOR
+        kube.remove(FARMS, key[2], "default")
+        raw = {"metadata": {"namespace": "default", "name": key[2], "resourceVersion": str(kube.version)}}
+        operator.changed(operator.ingest.remove(FARMS, raw))
+        await asyncio.sleep(0.5)
+        assert "web--edge--tcp" in farms(kube)
+
+
+async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        pod = raw_pod("web-1", annotations={"state": "drain"})
+        pod["metadata"]["labels"] = {"app": "web"}
+        seen = slim(pod)
+        assert seen is not None
+        operator.put(kube, PODS, seen)
+        await asyncio.sleep(0.5)
+        (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
+        assert [(each["pod"], each["state"]) for each in reference["overrides"]] == [("web-1", "drain")]
+
+
+async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube, NamespaceLimits(farms=2))
+    async with running(operator):
+        listeners = [{"name": f"tcp-{number}", "port": number, "protocol": "TCP"} for number in range(1, 5)]
+        kube.put(GATEWAYS, raw_gateway(listeners=listeners))
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(3)
+        assert len(farms(kube)) == 2
+        gateway = kube.find(GATEWAYS, "edge", "default") or {}
+        (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
+        assert "need more farms than the 2 that the administrator allows" in programmed["message"]
+        kube.remove(TCP_ROUTES, "web", "default")
+        await asyncio.sleep(3)
+        assert not farms(kube)
+        assert not operator.store.farms, "nothing is remembered of farms that were never made"
+
+
+async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_back(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        late = kube.find(GATEWAYS, "edge", "default")
+        assert late is not None
+        kube.remove(GATEWAYS, "edge", "default")
+        await asyncio.sleep(0.01)
+        operator.store.put_answer(GATEWAYS, late)
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"], "its address is free again"
+
+
+async def test_a_gateway_that_waits_gets_an_address_once_one_is_free(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        static = [{"value": f"192.0.2.{number}"} for number in range(4)]
+        kube.put(GATEWAYS, raw_gateway("all", addresses=static))
+        await asyncio.sleep(1)
+        kube.put(GATEWAYS, raw_gateway("waits", annotations={names.ANNOTATION_GATEWAY_FAMILIES: "ipv4"}))
+        await asyncio.sleep(1)
+        assert conditions(kube, GATEWAYS, "waits")["Programmed"] == ("False", "AddressNotAssigned")
+        kube.remove(GATEWAYS, "all", "default")
+        await asyncio.sleep(1)
+        assert addresses(kube, "waits") == ["192.0.2.0"]
+
+
+async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody_wants_it(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        kube.remove(GATEWAYS, "edge", "default")
+        operator.store.versions = frozenset(["v1.7.0"])
+        operator.gateways.wake()
+        await asyncio.sleep(1)
+        assert not farms(kube)
+        kube.put(GATEWAYS, raw_gateway("next"))
+        await asyncio.sleep(1)
+        assert addresses(kube, "next") == ["192.0.2.0"]
+
+
+async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_and_again(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    kube.pruned = "supportedFeatures"
+    operator = Operator(time, kube)
+    async with running(operator):
+        await asyncio.sleep(30)
+        assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
+        assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
+
+
+async def test_a_kind_that_is_missing_for_a_moment_is_not_gone(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        kinds, kube.kinds = kube.kinds, set()
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        kube.kinds = kinds
+        await asyncio.sleep(2 * DISCOVER_EVERY_S)
+        assert farms(kube), "an API server that starts may not know all kinds yet"
+        kube.kinds = set()
+        await asyncio.sleep(5 * DISCOVER_EVERY_S)
+        assert not farms(kube)
