@@ -77,8 +77,8 @@ class Facts:
         if self.peers is None:
             return frozenset(self.nodes)
         selectors = [each.spec.node_selector for each in self.peers if _version(each.spec.address) == version]
-        told = (name for name, node in self.nodes.items() if any(each.selects(node.labels) for each in selectors))
-        return frozenset(told) | {self.me}
+        speaking = (name for name, node in self.nodes.items() if any(each.selects(node.labels) for each in selectors))
+        return frozenset(speaking) | {self.me}
 
     def _announce(self, ip: str, is_announced: bool) -> Announce | None:
         """Return how to announce an address; None if it is not ours to announce."""

@@ -53,7 +53,7 @@ class Routing:
         self._clock = clock
         self._on_change = on_change
         self._on_read = on_read
-        self._left: Left | None = None
+        self._earlier: Left | None = None
         self._addresses: Mapping[str, Address] | None = None
         self._are_all = True
         self._changed = asyncio.Event()
@@ -67,7 +67,7 @@ class Routing:
     @property
     def routed(self) -> Container[str] | None:
         """Return the addresses that have a route, also by an earlier agent; None until the table was read."""
-        return Either(self._routes.routed, self._left) if self._left is not None else None
+        return Either(self._routes.routed, self._earlier) if self._earlier is not None else None
 
     def facts(self, addresses: Mapping[str, Address], *, are_all: bool = True) -> None:
         """Take what is known of addresses, anew whenever it changes.
@@ -101,7 +101,7 @@ class Routing:
     async def run(self) -> None:
         """Keep the routes until cancelled. They stay."""
         actual, read_at = await self._read(), self._clock()
-        self._left = Left(actual)
+        self._earlier = Left(actual)
         self._on_read()
         # Until all is known that they depend on, an earlier agent's stay as they are.
         while self._addresses is None:
@@ -109,22 +109,23 @@ class Routing:
             self._changed.clear()
         while True:
             self._changed.clear()
-            self._routes.adopt(self._left.take(self._addresses))
+            self._routes.adopt(self._earlier.take(self._addresses))
             if self._are_all:
-                self._left = Left()
+                self._earlier = Left()
             wanted, again = self._routes.decide(self._addresses, self._clock())
-            wanted |= self._left.rest
+            wanted |= self._earlier.rest
             if self._clock() >= read_at + _READ_EVERY_S:
                 actual, read_at = await self._read(), self._clock()
             if wanted != actual:
                 actual = await self._apply(changes(actual, wanted))
-                if self.error:
-                    await asyncio.sleep(_RETRY_S)
-                    continue
-            self.error = ""
-            self.prefixes = len(wanted)
-            self._applied.set()
+            else:
+                self.error = ""
+            self.prefixes = len(actual)
             self._on_change()
+            if self.error:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._applied.set()
             until = read_at + _READ_EVERY_S if again is None else min(again, read_at + _READ_EVERY_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, until - self._clock())):

@@ -245,3 +245,18 @@ async def test_an_error_is_over_once_the_route_that_had_it_is_not_wanted() -> No
     routing.facts({})
     await eventually(lambda: routing.error == "")
     task.cancel()
+
+
+async def test_a_route_that_is_refused_hides_no_other() -> None:
+    class Refusing(Kernel):
+        def apply(self, changes: Any) -> None:
+            super().apply(changes._replace(add=[route for route in changes.add if route != SERVES]))
+            raise OSError(28, "no space left")
+
+    kernel, seen = Refusing(), [0]
+    routing = Routing(ME, kernel, on_change=lambda: seen.append(routing.prefixes))
+    task = asyncio.create_task(routing.run())
+    routing.facts({IP: address(), "192.0.2.11": address()._replace(prefix="192.0.2.11/32")})
+    await eventually(lambda: seen[-1] == 1)
+    assert "no space left" in routing.error
+    task.cancel()
