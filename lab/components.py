@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kube_nftlb.announce.bird.process import AGENT_ENDS_S
 from lab import flags
 from lab.addresses import NodePlan
 from lab.flannel import config as flannel
@@ -42,7 +43,7 @@ ADDRESSES = "KUBE_NFTLB_ADDRESSES"
 """The setting of agents by which they announce addresses, and have a responder."""
 BGP = "KUBE_NFTLB_BGP"
 """The setting of agents by which they announce by BGP, and have a BIRD in a lab with routers."""
-_BIRD_GRACE_S = 25.0
+_BIRD_GRACE_S = AGENT_ENDS_S + 5
 """It waits for the agent to end."""
 _AGENT_GRACE_S = 100.0
 """It waits for the proxy that takes over from it."""

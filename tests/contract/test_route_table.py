@@ -2,9 +2,14 @@
 
 import subprocess
 from collections.abc import Iterator
+from errno import EINTR, ENOSPC
+from typing import Any, Self
 
 import pytest
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
+from kube_nftlb.announce.bgp import table as bgp_table
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Metric, Route, changes
 from kube_nftlb.announce.bgp.table import RouteTable, remove_all
 
@@ -12,6 +17,22 @@ pytestmark = pytest.mark.usefixtures("private_network")
 
 FOUR, SIX = Route("192.0.2.10/32", Metric.SERVES), Route("2001:db8::10/128", Metric.SERVES)
 WANTED = frozenset((FOUR, SIX, Route("198.51.100.0/24", Metric.GOES), Route("2001:db8:1::/64", Metric.SERVES)))
+
+
+class Kernel:
+    """A connection to the kernel of which a test replaces a method."""
+
+    def __init__(self) -> None:
+        self.ip = IPRoute()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ip, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ip.close()
 
 
 @pytest.fixture
@@ -45,6 +66,56 @@ def test_what_is_there_or_gone_already_is_no_error(table: RouteTable) -> None:
 def test_what_the_kernel_refuses_names_the_route(table: RouteTable) -> None:
     with pytest.raises(OSError, match=r"add 192\.0\.2\.1/24"):
         table.apply(Changes((Route("192.0.2.1/24", Metric.SERVES),), ()))
+
+
+def test_what_the_kernel_refuses_keeps_no_other_route_from_its_change(table: RouteTable) -> None:
+    table.apply(changes((), {FOUR, SIX}))
+    refused = (Route("192.0.2.1/24", Metric.SERVES), Route("198.51.100.1/24", Metric.SERVES))
+    other = Route("198.51.100.0/24", Metric.GOES)
+    with pytest.raises(OSError, match=r"add 192\.0\.2\.1/24.*, and 1 more"):
+        table.apply(Changes((*refused, other), (FOUR,)))
+    assert table.read() == {SIX, other}
+
+
+def test_a_route_whose_successor_the_kernel_refuses_stays(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.apply(changes((), {FOUR, SIX}))
+
+    class Refusing(Kernel):
+        def route(self, command: str, **request: Any) -> Any:
+            if command == "add" and request["dst"] == FOUR.prefix:
+                raise NetlinkError(ENOSPC, "No space left on device")
+            return self.ip.route(command, **request)
+
+    monkeypatch.setattr(bgp_table, "IPRoute", Refusing)
+    with pytest.raises(OSError, match="No space left"):
+        table.apply(changes({FOUR, SIX}, {FOUR._replace(metric=Metric.GOES)}))
+    assert table.read() == {FOUR}
+
+
+def test_a_kernel_that_cannot_be_read_is_an_error_of_the_system(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(Kernel):
+        def get_routes(self, **_: Any) -> Any:
+            raise NetlinkError(EINTR, "Interrupted system call")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bgp_table, "IPRoute", Refusing)
+        with pytest.raises(OSError, match="Interrupted"):
+            table.read()
+        with pytest.raises(OSError, match="Interrupted"):
+            remove_all()
+
+
+def test_an_agent_with_another_table_leaves_nothing_in_the_one_before(table: RouteTable) -> None:
+    table.apply(changes((), {FOUR, SIX}))
+    subprocess.run(["ip", "route", "add", "unreachable", "192.0.2.99/32", "table", "4242"], check=True)
+    after = RouteTable(4243)
+    after.apply(changes((), {FOUR}))
+    remove_all(but=4243)
+    assert table.read() == frozenset()
+    assert after.read() == {FOUR}
+    subprocess.run(["ip", "route", "del", "unreachable", "192.0.2.99/32", "table", "4242"], check=True)
 
 
 def test_routes_of_others_and_other_tables_stay(table: RouteTable) -> None:

@@ -21,7 +21,6 @@ from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.announce.announcer import Announcer
 from kube_nftlb.announce.bgp.routing import Routing, Table
-from kube_nftlb.announce.bgp.table import remove_all
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
@@ -74,14 +73,18 @@ class Announcing:
         self._report = on_change
         self._facts = Facts(me, state.load_balancers, self._newest)
         self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
-        self._routing = Routing(me, routes, on_change=self._decided) if routes is not None else None
+        self._changed = asyncio.Event()
+        self._routing = (
+            Routing(me, routes, on_change=self._decided, on_read=self._changed.set) if routes is not None else None
+        )
         self._bird = bird
         self._without_bgp: Mapping[str, Act] = {}
         self._pools: dict[str, AddressPool] | None = None
-        self._changed = asyncio.Event()
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
         state.load_balancers.on_change = self._changed.set
+        if bird is not None:
+            bird.on_peers = self._changed.set
 
     @property
     def summary(self) -> NodeAddresses:
@@ -120,7 +123,8 @@ class Announcing:
             tasks.create_task(self._announcer.run(), name="announcer")
             if self._bird is not None:
                 tasks.create_task(self._bird.run(), name="bird")
-            tasks.create_task(self._routing.run() if self._routing is not None else _without_routes(), name="routes")
+            if self._routing is not None:
+                tasks.create_task(self._routing.run(), name="routes")
 
     async def hand_over(self) -> None:
         """Have other nodes take the addresses, as far as they can, before this agent ends."""
@@ -163,7 +167,9 @@ class Announcing:
 
     def _inform_routing(self) -> None:
         if self._routing is not None:
-            self._routing.facts(self._facts.routes(self._routing.routed))
+            if (routed := self._routing.routed) is not None:
+                self._facts.peers = self._bird.peers if self._bird is not None else None
+                self._routing.facts(self._facts.routes(routed), are_all=not self._awaits_plan())
             return
         self._without_bgp = dict.fromkeys(self._facts.routes(()), _NO_BGP)
         self._decided()
@@ -180,6 +186,11 @@ class Announcing:
 
     def _awaits_kernel(self) -> bool:
         return any(wanted(self._state.index.get(key)) is not None for key in self._state.queue.pending)
+
+    def _awaits_plan(self) -> bool:
+        """Return whether there are farms whose addresses ``Facts`` does not have yet."""
+        farms = (key for key in self._state.queue.pending if key not in self._state.load_balancers)
+        return any(wanted(self._state.index.get(key)) is not None for key in farms)
 
     async def _watch_links(self) -> None:
         while True:
@@ -218,14 +229,6 @@ class Announcing:
         if self._bird is not None:
             self._bird.set_pools(pools.values())
         self._changed.set()
-
-
-async def _without_routes() -> None:
-    """Remove what an agent left that announced by BGP: another daemon may read it."""
-    try:
-        await asyncio.to_thread(remove_all)
-    except OSError as error:
-        _log.warning("cannot remove the routes of announced addresses", error=str(error))
 
 
 def _parsed(raw: JsonObject, before: AddressPool | None) -> AddressPool | None:

@@ -1,7 +1,7 @@
 """Have BIRD announce the routes of this node: configure it by peers, pools and the Node, and ask it what it does."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -39,6 +39,8 @@ class Bird:
         self._table = table
         self._control = control
         self._report = on_change
+        self.on_peers: Callable[[], None] = lambda: None
+        """Called when ``peers`` may have changed."""
         self._peers: Mapping[str, BGPPeer] | None = None
         self._pools: tuple[AddressPool, ...] | None = None
         self._node: NodeSeen | None = None
@@ -46,6 +48,11 @@ class Bird:
         """Why BIRD goes on with an earlier configuration; empty if it does not."""
         self._configured = ""
         self._changed = asyncio.Event()
+
+    @property
+    def peers(self) -> Collection[BGPPeer]:
+        """Return the peers that are known."""
+        return (self._peers or {}).values()
 
     def set_pools(self, pools: Iterable[AddressPool]) -> None:
         """Take all pools."""
@@ -136,6 +143,7 @@ class Bird:
     def _set_peers(self, peers: Iterable[BGPPeer | None]) -> None:
         self._peers = {peer.metadata.name: peer for peer in peers if peer is not None}
         self._changed.set()
+        self.on_peers()
 
 
 def _shown(peer: str, session: Session) -> BGPSession:

@@ -3,7 +3,7 @@
 The candidates follow from what all nodes see alike, the gate from what this one has in its kernel.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from kube_nftlb.agent.announcing.nodes import NodeSeen
@@ -17,6 +17,7 @@ from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, WhenEmpty
 from kube_nftlb.announce.ownership.interfaces import Interface, interface_of
 from kube_nftlb.announce.ownership.node import Address
 from kube_nftlb.api.address_pool import Announce, AnnounceBGP, AnnounceL2
+from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.selector import Selector
 
@@ -37,6 +38,8 @@ class Facts:
     node_ips: Collection[str] = ()
     """Addresses of nodes, which are theirs whatever a pool or a Service says."""
     interfaces: tuple[Interface, ...] = ()
+    peers: Collection[BGPPeer] | None = None
+    """The routers of all nodes; None if another daemon knows them."""
 
     def addresses(self, held: Mapping[str, str]) -> dict[str, Address]:
         """Return what is known of each address that is announced on a segment, or that a node holds.
@@ -57,16 +60,25 @@ class Facts:
         """Return the nodes that are ready, and do not leave."""
         return frozenset(name for name, node in self.nodes.items() if not node.leaves)
 
-    def routes(self, routed: Collection[str]) -> dict[str, RoutedAddress]:
+    def routes(self, routed: Container[str]) -> dict[str, RoutedAddress]:
         """Return what is known of each address that is announced by BGP; ``routed`` has those that this node does."""
-        found, able = {}, dict[int, Demand]()
+        found, able = {}, dict[int, frozenset[str]]()
+        speaking = {version: self._speaking(version) for version in (4, 6)}
         for ip in self.load_balancers.ips:
             announce = self._announce(ip, ip in routed)
             if announce is not None and (bgp := announce.bgp) is not None:
                 if id(bgp) not in able:
-                    able[id(bgp)] = self._able(bgp.node_selector)
-                found[ip] = self._routed(ip, announce, bgp, able[id(bgp)])
+                    able[id(bgp)] = self._able(bgp.node_selector).nodes
+                found[ip] = self._routed(ip, announce, bgp, able[id(bgp)] & speaking[_version(ip)])
         return found
+
+    def _speaking(self, version: int) -> frozenset[str]:
+        """Return the nodes that have a router for addresses of a version of IP, and this one, which may get one."""
+        if self.peers is None:
+            return frozenset(self.nodes)
+        selectors = [each.spec.node_selector for each in self.peers if _version(each.spec.address) == version]
+        speaking = (name for name, node in self.nodes.items() if any(each.selects(node.labels) for each in selectors))
+        return frozenset(speaking) | {self.me}
 
     def _announce(self, ip: str, is_announced: bool) -> Announce | None:
         """Return how to announce an address; None if it is not ours to announce."""
@@ -117,17 +129,28 @@ class Facts:
             gate.why_not_keep(farms, when_empty, here),
         )
 
-    def _routed(self, ip: str, announce: Announce, bgp: AnnounceBGP, able: Demand) -> RoutedAddress:
+    def _routed(self, ip: str, announce: Announce, bgp: AnnounceBGP, able: frozenset[str]) -> RoutedAddress:
         own = self.nodes.get(self.me, _ABSENT)
         selected = bgp.node_selector.selects(own.labels)
         here = NodeHere(None, own.excluded, selected, own.leaves, "announce.bgp.nodeSelector")
         farms, when_empty = self._farms(ip), WhenEmpty(announce.when_empty)
         return RoutedAddress(
-            self.pools.prefix(ip, bgp.aggregation_length_v6 if ":" in ip else bgp.aggregation_length),
-            self._demand(ip, able).nodes,
+            self.pools.prefix(ip, bgp.aggregation_length_v6 if _version(ip) == 6 else bgp.aggregation_length),
+            self._reaching(ip, able),
             gate.why_not_announce(farms, when_empty, here),
             gate.why_not_keep(farms, when_empty, here),
+            any(self.load_balancers.wanted(key).served for key in self.load_balancers.of(ip)),
         )
+
+    def _reaching(self, ip: str, nodes: frozenset[str]) -> frozenset[str]:
+        """Return those of ``nodes`` with an endpoint of each farm with trafficPolicy Local; perhaps none has one.
+
+        A farm without any endpoint does not count: whichever node has its clients refuses them.
+        """
+        for key in self.load_balancers.of(ip):
+            if local := self.load_balancers.wanted(key).nodes:
+                nodes &= local
+        return nodes
 
     def _farms(self, ip: str) -> list[FarmHere]:
         keys = self.load_balancers.of(ip)
@@ -142,3 +165,7 @@ class Facts:
         if now is None or ip not in now.ips or newest is None or now.version.uid != newest.uid:
             return FarmHere(name, generation, 0, 0, 0)
         return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
+
+
+def _version(ip: str) -> int:
+    return 6 if ":" in ip else 4

@@ -1,5 +1,6 @@
 """What bears on whether a node may announce addresses, by its Node object. Pure: no I/O."""
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -49,4 +50,13 @@ def _leaves(raw: Mapping[str, Any]) -> str:
 def _ipv4(raw: Mapping[str, Any]) -> str:
     entries = (raw.get("status") or {}).get("addresses") or ()
     internal = (str(entry.get("address", "")) for entry in entries if entry.get("type") == "InternalIP")
-    return next((address for address in internal if ":" not in address), "")
+    return next((address for address in internal if _is_ipv4(address)), "")
+
+
+def _is_ipv4(text: str) -> bool:
+    # Whoever may write the status of a Node is not to write BIRD's configuration.
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True

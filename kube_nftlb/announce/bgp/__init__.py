@@ -1,4 +1,5 @@
 """Announce addresses by BGP: a route for each in a kernel table that nothing else uses, which a routing daemon reads.
 
-``routes`` decides which routes there are, and is pure; ``table`` has the kernel's; ``routing`` joins the two.
+``routes`` decides which routes there are, ``left`` has those of an earlier agent, and both are pure; ``table`` has the
+kernel's; ``routing`` joins them.
 """

@@ -2,10 +2,11 @@
 
 Times are seconds of the monotonic clock. All nodes that may announce an address do, and routers choose among them. A
 node that is about to stop first gives its route another metric, so that routers prefer other nodes while it still is a
-way: the daemon announces it with the community GRACEFUL_SHUTDOWN (RFC 8326).
+way: the daemon announces it with the community GRACEFUL_SHUTDOWN (RFC 8326). An agent that ends does that, too, and
+deletes nothing: the kernel serves on, and whether others announce an address is not known, only that they should.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -17,7 +18,6 @@ PROTOCOL: Final = 110
 """The kernel's number of our routes, so that they are told from those of others: iproute2 has no name for it."""
 GOING_S: Final = 2.0
 """How long routers are told to prefer other nodes before a route is deleted."""
-_LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
 
 class Metric(IntEnum):
@@ -37,6 +37,8 @@ class Address(NamedTuple):
     """The nodes that should announce it, by what all nodes see."""
     why_not_announce: Blocker | None = None
     why_not_keep: Blocker | None = None
+    is_served: bool = True
+    """False if this node is not going to serve any of its farms."""
 
 
 class Route(NamedTuple):
@@ -59,6 +61,8 @@ class _Known:
     metric: Metric
     going_at: float | None = None
     """Since when other nodes are to take over; None if they are not."""
+    is_adopted: bool = False
+    """An earlier agent made the route, and this one has yet to compare its address with the kernel."""
 
 
 @dataclass
@@ -78,15 +82,14 @@ class Routes:
         """Return the addresses with a route."""
         return self._known
 
-    def adopt(self, routes: Iterable[Route], addresses: Mapping[str, Address]) -> None:
+    @property
+    def serves(self) -> bool:
+        """Return whether any route says that this node serves."""
+        return any(known.metric is Metric.SERVES for known in self._known.values())
+
+    def adopt(self, metrics: Mapping[str, Metric]) -> None:
         """Take the routes that an agent before this one left: they go on as if this one had made them."""
-        metrics: dict[str, int] = {}
-        for prefix, metric in routes:
-            metrics[prefix] = min(metric, metrics.get(prefix, metric))
-        for ip, address in addresses.items():
-            if address.prefix in metrics:
-                goes = metrics[address.prefix] == Metric.GOES
-                self._known[ip] = _Known(Metric.GOES if goes else Metric.SERVES)
+        self._known.update({ip: _Known(metric, is_adopted=True) for ip, metric in metrics.items()})
 
     def decide(self, addresses: Mapping[str, Address], now: float) -> tuple[frozenset[Route], float | None]:
         """Return the routes that there should be, and when to decide again even if nothing changes."""
@@ -106,18 +109,17 @@ class Routes:
 
     def _decide(self, ip: str, address: Address, now: float) -> tuple[Act, Metric | None]:
         blocker = address.why_not_announce
-        if blocker is None and self.leaving:
-            blocker = _LEAVING
         if blocker is None:
             # A node that others are to replace still serves: its last endpoints terminate. So its route is never the
             # last that is deleted.
-            metric = Metric.SERVES if self.me in address.nodes else Metric.GOES
+            metric = Metric.SERVES if self.me in address.nodes and not self.leaving else Metric.GOES
             self._known[ip] = _Known(metric)
             return Act(answer=True), metric
         known = self._known.get(ip)
-        if known is None or address.why_not_keep is not None:
+        if known is None or not _keeps(known, address):
             return self._delete(ip, blocker)
         if blocker.reason is Reason.NOT_PROGRAMMED:
+            known.metric = Metric.GOES if self.leaving else known.metric
             return Act(answer=True), known.metric
         known.metric = Metric.GOES
         if known.going_at is None:
@@ -130,6 +132,15 @@ class Routes:
     def _delete(self, ip: str, blocker: Blocker) -> tuple[Act, None]:
         self._known.pop(ip, None)
         return Act(why_not=blocker), None
+
+
+def _keeps(known: _Known, address: Address) -> bool:
+    """Return whether a route may stay until others are announced; notes that an adopted one has begun."""
+    reasons = {each.reason for each in (address.why_not_announce, address.why_not_keep) if each is not None}
+    known.is_adopted = known.is_adopted and address.is_served and Reason.NOT_PROGRAMMED in reasons
+    why_not = address.why_not_keep
+    # The kernel serves what the earlier agent has programmed, however long this one takes to compare it.
+    return why_not is None or (known.is_adopted and why_not.reason is Reason.NOT_PROGRAMMED)
 
 
 def changes(actual: Collection[Route], wanted: Collection[Route]) -> Changes:

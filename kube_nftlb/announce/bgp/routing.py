@@ -3,19 +3,20 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, Protocol
 
 import structlog
 
-from kube_nftlb.announce.bgp.routes import GOING_S, Address, Changes, Route, Routes, changes
+from kube_nftlb.announce.bgp.left import Either, Left
+from kube_nftlb.announce.bgp.routes import Address, Changes, Route, Routes, changes
 from kube_nftlb.announce.ownership.address import Act
 
 _READ_EVERY_S: Final = 5.0
 """How often the table is read, in case another program has changed it."""
 _RETRY_S: Final = 1.0
 _SPREAD_S: Final = 0.5
-"""How long routers may take to hear of routes that are deleted, before the agent ends, and the daemon with it."""
+"""How long routers may take to hear of changes, before the agent ends, and the daemon with it."""
 _PATIENCE_S: Final = 1.0
 
 _log = structlog.get_logger()
@@ -40,7 +41,9 @@ class Routing:
         table: Table,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[], None] = lambda: None,
+        on_read: Callable[[], None] = lambda: None,
     ) -> None:
+        """Do nothing yet. ``on_read`` is called once it is known what ``routed`` has."""
         self.error = ""
         """Why the table cannot be read or written; empty if it can."""
         self.prefixes = 0
@@ -49,7 +52,10 @@ class Routing:
         self._table = table
         self._clock = clock
         self._on_change = on_change
+        self._on_read = on_read
+        self._earlier: Left | None = None
         self._addresses: Mapping[str, Address] | None = None
+        self._are_all = True
         self._changed = asyncio.Event()
         self._applied = asyncio.Event()
 
@@ -59,36 +65,30 @@ class Routing:
         return self._routes.acts
 
     @property
-    def routed(self) -> Collection[str]:
-        """Return the addresses that have a route."""
-        return self._routes.routed
+    def routed(self) -> Container[str] | None:
+        """Return the addresses that have a route, also by an earlier agent; None until the table was read."""
+        return Either(self._routes.routed, self._earlier) if self._earlier is not None else None
 
-    def facts(self, addresses: Mapping[str, Address]) -> None:
-        """Take what is known of all addresses, anew whenever it changes."""
-        self._addresses = addresses
+    def facts(self, addresses: Mapping[str, Address], *, are_all: bool = True) -> None:
+        """Take what is known of addresses, anew whenever it changes.
+
+        As long as these are not all, routes that an earlier agent left to others stay.
+        """
+        self._addresses, self._are_all = addresses, are_all
         self._changed.set()
 
     async def hand_over(self) -> None:
-        """Have routers prefer other nodes, then delete the routes to what others announce as well.
-
-        A route that no other node has stays: the kernel still serves it, and the agent that follows takes it over.
-        """
-        had = len(self.routed)
+        """Have routers prefer other nodes, before this agent ends. The routes stay for the agent that follows."""
         self._routes.leaving = True
-        await self._until(lambda: not self._others(), GOING_S + _PATIENCE_S)
-        if len(self.routed) < had:
-            await asyncio.sleep(_SPREAD_S)
+        await self._until(lambda: not self._routes.serves, _PATIENCE_S)
+        await asyncio.sleep(_SPREAD_S if self._routes.routed else 0)
 
     async def give_up(self) -> None:
         """Delete all routes: no agent follows on this node."""
-        had = len(self.routed)
+        had = len(self._routes.routed)
         self.facts({})
-        await self._until(lambda: not self.routed, _PATIENCE_S)
+        await self._until(lambda: not self._routes.routed, _PATIENCE_S)
         await asyncio.sleep(_SPREAD_S if had else 0)
-
-    def _others(self) -> list[str]:
-        addresses = self._addresses or {}
-        return [ip for ip in self.routed if ip in addresses and addresses[ip].nodes - {self._routes.me}]
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
@@ -100,26 +100,32 @@ class Routing:
 
     async def run(self) -> None:
         """Keep the routes until cancelled. They stay."""
+        actual, read_at = await self._read(), self._clock()
+        self._earlier = Left(actual)
+        self._on_read()
         # Until all is known that they depend on, an earlier agent's stay as they are.
         while self._addresses is None:
             await self._changed.wait()
             self._changed.clear()
-        actual = await self._read()
-        self._routes.adopt(actual, self._addresses)
-        read_at = self._clock()
         while True:
             self._changed.clear()
+            self._routes.adopt(self._earlier.take(self._addresses))
+            if self._are_all:
+                self._earlier = Left()
             wanted, again = self._routes.decide(self._addresses, self._clock())
+            wanted |= self._earlier.rest
             if self._clock() >= read_at + _READ_EVERY_S:
                 actual, read_at = await self._read(), self._clock()
             if wanted != actual:
                 actual = await self._apply(changes(actual, wanted))
-                if self.error:
-                    await asyncio.sleep(_RETRY_S)
-                    continue
-            self.prefixes = len(wanted)
-            self._applied.set()
+            else:
+                self.error = ""
+            self.prefixes = len(actual)
             self._on_change()
+            if self.error:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._applied.set()
             until = read_at + _READ_EVERY_S if again is None else min(again, read_at + _READ_EVERY_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, until - self._clock())):

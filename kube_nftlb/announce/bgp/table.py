@@ -1,6 +1,7 @@
 """The kernel's table of routes to announced addresses. No ip rule names it, so no packet takes them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import EEXIST, ESRCH
 from socket import AF_INET, AF_INET6
 from typing import Final
@@ -13,6 +14,8 @@ from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Route
 _UNREACHABLE: Final = 7
 """RTN_UNREACHABLE (linux/rtnetlink.h): the only kind of route that needs no interface, and that daemons take over."""
 _LENGTHS: Final = {AF_INET: 32, AF_INET6: 128}
+_ALREADY: Final = {"add": EEXIST, "del": ESRCH}
+"""What the kernel says of a route that is as wanted."""
 
 
 class RouteTable:
@@ -23,23 +26,50 @@ class RouteTable:
 
     def read(self) -> frozenset[Route]:
         """Return our routes in it. Raises OSError."""
-        with IPRoute() as ip:
+        with _kernel() as ip:
             return frozenset(route for number, route in _ours(ip) if number == self._number)
 
     def apply(self, changes: Changes) -> None:
-        """Make changes. Raises OSError; then some of them may be made."""
-        with IPRoute() as ip:
+        """Make changes. Raises OSError once all are made that can be.
+
+        A route is not deleted if the one that replaces it could not be added.
+        """
+        failed: list[str] = []
+        missing = set()
+        with _kernel() as ip:
             for route in changes.add:
-                _change(ip, "add", self._number, route, EEXIST)
+                if not _change(ip, "add", self._number, route, failed):
+                    missing.add(route.prefix)
             for route in changes.delete:
-                _change(ip, "del", self._number, route, ESRCH)
+                if route.prefix not in missing:
+                    _change(ip, "del", self._number, route, failed)
+        _raise(failed)
 
 
-def remove_all() -> None:
-    """Remove our routes from all tables. Raises OSError."""
-    with IPRoute() as ip:
+def remove_all(but: int | None = None) -> None:
+    """Remove our routes from all tables, but one if it is given. Raises OSError once all are removed that can be."""
+    failed: list[str] = []
+    with _kernel() as ip:
         for number, route in _ours(ip):
-            _change(ip, "del", number, route, ESRCH)
+            if number != but:
+                _change(ip, "del", number, route, failed)
+    _raise(failed)
+
+
+@contextmanager
+def _kernel() -> Iterator[IPRoute]:
+    """Return a connection to the kernel, whose errors are OSErrors. pyroute2's own are not."""
+    try:
+        with IPRoute() as ip:
+            yield ip
+    except NetlinkError as error:
+        raise OSError(error.code, str(error)) from error
+
+
+def _raise(failed: list[str]) -> None:
+    if failed:
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        raise OSError(f"{failed[0]}{more}")
 
 
 def _ours(ip: IPRoute) -> Iterator[tuple[int, Route]]:
@@ -51,7 +81,8 @@ def _ours(ip: IPRoute) -> Iterator[tuple[int, Route]]:
                 yield number, Route(prefix, entry.get_attr("RTA_PRIORITY") or 0)
 
 
-def _change(ip: IPRoute, command: str, number: int, route: Route, already: int) -> None:
+def _change(ip: IPRoute, command: str, number: int, route: Route, failed: list[str]) -> bool:
+    """Return whether the kernel has a route as wanted; what it says if not goes to ``failed``."""
     try:
         ip.route(
             command,
@@ -63,5 +94,7 @@ def _change(ip: IPRoute, command: str, number: int, route: Route, already: int) 
             priority=route.metric,
         )
     except NetlinkError as error:
-        if error.code != already:
-            raise OSError(error.code, f"{command} {route.prefix}: {error}") from error
+        if error.code != _ALREADY[command]:
+            failed.append(f"{command} {route.prefix}: {error}")
+            return False
+    return True

@@ -76,6 +76,8 @@ def _peer(peer: BGPPeer, pools: Sequence[AddressPool]) -> Iterator[str]:
     yield f"protocol bgp {name} {{"
     yield f"  local as {spec.my_asn};"
     yield f"  neighbor {spec.address} port {spec.port} as {spec.asn};"
+    # BIRD would take a router of the same AS for one that is several hops away, and BFD then is another protocol.
+    yield "  direct;"
     yield f"  hold time {spec.hold_time};"
     yield "  connect delay time 1; connect retry time 5; error wait time 1, 5;"
     yield "  graceful restart on;"

@@ -1,6 +1,7 @@
 """The agent's end of BIRD: the file with its configuration, and its control socket."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,8 @@ from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET
 
 _PATIENCE_S: Final = 2.0
+_ANSWER_MAX: Final = 1 << 20
+"""Bytes of an answer, which is then an error: BIRD needs about a thousand for a session."""
 
 
 class BirdControl:
@@ -47,11 +50,21 @@ class BirdControl:
                 # It greets first.
                 await reader.readline()
                 writer.write(f"{request}\n".encode())
-                lines = []
-                while line := (await reader.readline()).decode(errors="replace").rstrip("\n"):
-                    lines.append(line)
-                    if answers.is_last(line):
-                        break
-                return lines
+                return [line async for line in _answer(reader)]
+            except ValueError as error:
+                raise OSError(f"its answer has a line that is too long: {error}") from error
             finally:
                 writer.close()
+
+
+async def _answer(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of an answer. Raises OSError if there are too many, and ValueError for one that is too long."""
+    number = 0
+    while line := await reader.readline():
+        number += len(line)
+        if number > _ANSWER_MAX:
+            raise OSError(f"its answer has more than {_ANSWER_MAX} bytes")
+        text = line.decode(errors="replace").rstrip("\n")
+        yield text
+        if answers.is_last(text):
+            return

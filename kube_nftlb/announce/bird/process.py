@@ -1,7 +1,7 @@
 """Run BIRD for an agent: with the passwords of a Secret, again if it ends, and until the agent has ended.
 
-It ends BIRD by SIGKILL, so that routers go on with the routes that are left (RFC 4724): the agent has deleted those
-that other nodes have, too.
+It ends BIRD by SIGKILL, so that routers go on with the routes (RFC 4724): the agent has had them prefer other nodes, or
+has deleted all routes if no other agent follows it.
 """
 
 import signal
@@ -15,8 +15,11 @@ from typing import Final
 from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config, password_file
 
 _LOOK_EVERY_S: Final = 0.2
-_AGENT_ENDS_S: Final = 20.0
-"""How long the agent may take to end, once both were told to."""
+AGENT_ENDS_S: Final = 110.0
+"""How long the agent may take to end, once both were told to: it may wait for a kube-proxy before it deletes routes.
+
+The pod's terminationGracePeriodSeconds are 120.
+"""
 _AGAIN_S: Final = 1.0
 
 
@@ -37,7 +40,7 @@ class BirdProcess:
 
     def end(self) -> None:
         """Have ``run`` return once the agent has ended."""
-        self._end_at = self._end_at or time.monotonic() + _AGENT_ENDS_S
+        self._end_at = self._end_at or time.monotonic() + AGENT_ENDS_S
 
     def run(self) -> None:
         """Run BIRD until ``end``. Raises OSError."""

@@ -1,6 +1,7 @@
 """The configuration of BIRD, what it says of its sessions, and the process that runs it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import stat
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.shutdown import HAND_OVER_S
 from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import Node, protocol_name, render
 from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config
-from kube_nftlb.announce.bird.process import BirdProcess
+from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
 
@@ -100,6 +102,12 @@ def test_a_node_without_ipv4_identifies_itself_by_a_number_of_its_own() -> None:
     assert "router id 172.31.0.11;" in render(NODE, [], [])
 
 
+@pytest.mark.parametrize("my_asn", [65001, 65000])
+def test_a_router_is_on_a_link_of_the_node_also_with_internal_bgp(my_asn: int) -> None:
+    # BIRD takes an internal peer for one that is routed to, with which BFD speaks another protocol.
+    assert "  direct;" in render(NODE, [peer(bfd={}, myAsn=my_asn)], []).splitlines()
+
+
 def test_a_configuration_does_not_depend_on_the_order_of_peers() -> None:
     peers = [peer("a"), peer("b", address="172.31.0.2")]
     assert render(NODE, peers, []) == render(NODE, peers[::-1], [])
@@ -177,6 +185,23 @@ async def test_bird_is_asked_on_its_socket(tmp_path: Path) -> None:
     assert asked == ["show protocols all", "configure"]
 
 
+@pytest.mark.parametrize(
+    "chunk", [b" a line\n" * 1000, b"a" * 100_000], ids=["lines without end", "a line without end"]
+)
+async def test_an_answer_without_end_is_an_error(tmp_path: Path, chunk: bytes) -> None:
+    async def bird(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"0001 BIRD 2.0.12 ready.\n")
+        await reader.readline()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(chunk)
+                await writer.drain()
+
+    async with await asyncio.start_unix_server(bird, tmp_path / SOCKET):
+        with pytest.raises(OSError, match="its answer has"):
+            await BirdControl(tmp_path).sessions()
+
+
 BIRD = """#!/bin/sh
 echo started $$ >> {log}
 trap 'echo configured >> {log}' HUP
@@ -230,3 +255,7 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     process.end()
     time.sleep(0.5)
     os.kill(int(log.read_text().split()[-1]), 0)  # The agent has not ended yet: it is there.
+
+
+def test_bird_waits_for_an_agent_that_hands_the_node_over_to_kube_proxy() -> None:
+    assert HAND_OVER_S + 10 < AGENT_ENDS_S < 120

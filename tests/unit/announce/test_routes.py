@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.announce.bgp.left import Left
 from kube_nftlb.announce.bgp.routes import GOING_S, Address, Metric, Route, Routes, changes
 from kube_nftlb.announce.bgp.routing import Routing
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
@@ -88,21 +89,48 @@ def test_a_route_that_was_about_to_go_serves_again(routes: Routes) -> None:
     assert again == 10.0 + GOING_S
 
 
-@pytest.mark.parametrize(("nodes", "later"), [(BOTH, set()), (ONLY_ME, {GOES})])
-def test_an_agent_that_ends_takes_its_routes_away_where_others_have_them(
-    routes: Routes, nodes: frozenset[str], later: set[Route]
-) -> None:
+@pytest.mark.parametrize("known", [address(), address(ONLY_ME), address(not_announce=Reason.NOT_PROGRAMMED)])
+def test_an_agent_that_ends_has_routers_prefer_others_and_deletes_nothing(routes: Routes, known: Address) -> None:
     routes.leaving = True
-    assert routed(routes, address(nodes), 1.0) == {GOES}
-    assert routed(routes, address(nodes), 1.0 + GOING_S) == later
+    assert routes.serves
+    for now in (1.0, 1.0 + GOING_S):
+        assert routed(routes, known, now) == {GOES}
+    assert not routes.serves
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_PROGRAMMED, Reason.NODE_LEAVES])
 def test_routes_of_an_earlier_agent_go_on(reason: Reason) -> None:
     found = Routes(ME)
     known = address(ONLY_ME, reason)
-    found.adopt([SERVES, GOES], {IP: known})
+    found.adopt(Left([SERVES, GOES]).take([IP]))
     assert routed(found, known) == {SERVES if reason is Reason.NOT_PROGRAMMED else GOES}
+
+
+def test_a_route_of_an_earlier_agent_stays_until_its_address_was_programmed_once() -> None:
+    found, nothing_yet = Routes(ME), address(BOTH, Reason.NOT_PROGRAMMED, Reason.NOT_PROGRAMMED)
+    found.adopt({IP: Metric.SERVES})
+    assert routed(found, nothing_yet) == {SERVES}
+    assert routed(found, nothing_yet, 3600.0) == {SERVES}
+    assert routed(found, address(BOTH, Reason.NO_ENDPOINT)) == {GOES}
+    assert routed(found, nothing_yet) == set()
+
+
+def test_a_route_of_an_earlier_agent_goes_if_this_node_is_not_going_to_serve_it() -> None:
+    found = Routes(ME)
+    found.adopt({IP: Metric.SERVES})
+    unserved = address(BOTH, Reason.NOT_PROGRAMMED, Reason.NOT_PROGRAMMED)._replace(is_served=False)
+    assert routed(found, unserved) == set()
+
+
+def test_routes_that_are_left_are_for_their_addresses_once() -> None:
+    left = Left([SERVES, GOES, Route("198.51.100.0/24", Metric.GOES), Route("2001:db8::1/128", Metric.SERVES)])
+    assert [ip in left for ip in (IP, "198.51.100.7", "2001:db8::1", "192.0.2.11", "2001:db8::2")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    assert left.take([IP, "198.51.100.7", "192.0.2.11"]) == {IP: Metric.SERVES, "198.51.100.7": Metric.GOES}
+    assert left.take([IP]) == {}
+    assert left.rest == {Route("2001:db8::1/128", Metric.SERVES)}
 
 
 def test_a_route_of_an_address_that_no_service_has_is_deleted(routes: Routes) -> None:
@@ -166,15 +194,34 @@ async def test_routes_are_kept_until_facts_come_and_then_as_they_say() -> None:
     task.cancel()
 
 
-@pytest.mark.parametrize(("nodes", "left"), [(BOTH, set()), (ONLY_ME, {GOES})])
-async def test_an_agent_hands_over_before_it_ends(nodes: frozenset[str], left: set[Route]) -> None:
+async def test_what_is_routed_is_known_before_facts_and_what_has_none_yet_stays() -> None:
+    other = Route("192.0.2.99/32", Metric.SERVES)
+    kernel, read = Kernel(SERVES, other), asyncio.Event()
+    routing = Routing(ME, kernel, on_read=read.set)
+    assert routing.routed is None
+    task = asyncio.create_task(routing.run())
+    await read.wait()
+    assert routing.routed is not None
+    assert IP in routing.routed
+    routing.facts({IP: address(OTHER)}, are_all=False)
+    await eventually(lambda: kernel.routes == {GOES, other})
+    assert "192.0.2.99" in routing.routed
+    routing.facts({IP: address(OTHER)})
+    await eventually(lambda: kernel.routes == {GOES})
+    assert "192.0.2.99" not in routing.routed
+    task.cancel()
+
+
+async def test_an_agent_hands_over_before_it_ends_and_its_routes_stay() -> None:
     kernel = Kernel()
     routing = Routing(ME, kernel)
     task = asyncio.create_task(routing.run())
-    routing.facts({IP: address(nodes)})
+    routing.facts({IP: address()})
     await eventually(lambda: kernel.routes == {SERVES})
     await routing.hand_over()
-    await eventually(lambda: kernel.routes == left)
+    assert kernel.routes == {GOES}
+    await asyncio.sleep(0.05)
+    assert kernel.routes == {GOES}
     task.cancel()
 
 
@@ -186,4 +233,30 @@ async def test_a_table_that_cannot_be_written_is_tried_again_and_said() -> None:
     await eventually(lambda: "not permitted" in routing.error)
     await eventually(lambda: kernel.routes == {SERVES})
     assert routing.error == ""
+    task.cancel()
+
+
+async def test_an_error_is_over_once_the_route_that_had_it_is_not_wanted() -> None:
+    kernel = Kernel(refusals=1000)
+    routing = Routing(ME, kernel)
+    task = asyncio.create_task(routing.run())
+    routing.facts({IP: address()})
+    await eventually(lambda: "not permitted" in routing.error)
+    routing.facts({})
+    await eventually(lambda: routing.error == "")
+    task.cancel()
+
+
+async def test_a_route_that_is_refused_hides_no_other() -> None:
+    class Refusing(Kernel):
+        def apply(self, changes: Any) -> None:
+            super().apply(changes._replace(add=[route for route in changes.add if route != SERVES]))
+            raise OSError(28, "no space left")
+
+    kernel, seen = Refusing(), [0]
+    routing = Routing(ME, kernel, on_change=lambda: seen.append(routing.prefixes))
+    task = asyncio.create_task(routing.run())
+    routing.facts({IP: address(), "192.0.2.11": address()._replace(prefix="192.0.2.11/32")})
+    await eventually(lambda: seen[-1] == 1)
+    assert "no space left" in routing.error
     task.cancel()

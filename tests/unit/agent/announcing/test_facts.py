@@ -9,10 +9,13 @@ from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
+from kube_nftlb.announce.bgp.left import Left
+from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Route, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.conflicts import FarmKey
 from tests.builders import farm
 
@@ -217,6 +220,49 @@ def test_all_nodes_with_endpoints_for_clients_announce_by_bgp() -> None:
 
 
 @pytest.mark.parametrize(
+    ("leaving", "endpoints", "later"),
+    [
+        ({ME}, (ME,), {Metric.GOES}),
+        ({ME, "node-2"}, (ME, "node-2"), {Metric.GOES}),
+        ({ME}, (ME, "node-2"), set()),
+        ({ME}, (), set()),
+    ],
+    ids=["of no other", "of others that leave, too", "of others", "of none"],
+)
+def test_a_node_that_leaves_keeps_its_route_while_no_other_has_endpoints(
+    leaving: set[str], endpoints: tuple[str, ...], later: set[Metric]
+) -> None:
+    routes, found = Routes(ME), facts(pools=Pools([pool(bgp={})]), wants=local_farm(*endpoints))
+    routes.decide(found.routes(()), 0.0)
+    found.nodes = {name: NodeSeen({}, "it drains" if name in leaving else "") for name in NODES}
+    known = found.routes(routes.routed)
+    assert {route.metric for route in routes.decide(known, 1.0)[0]} == {Metric.GOES}
+    assert {route.metric for route in routes.decide(known, 1.0 + GOING_S)[0]} == later
+
+
+def peer(address: str = "172.31.0.1", **labels: str) -> BGPPeer:
+    spec = {"address": address, "asn": 65000, "myAsn": 65001, "nodeSelector": {"matchLabels": labels}}
+    return BGPPeer.model_validate({"metadata": {"name": "router"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("peers", "expected"),
+    [
+        (None, set(NODES)),
+        ((), {ME}),
+        ((peer(name="node-2"),), {ME, "node-2"}),
+        ((peer("fd00::1"), peer(name="node-3")), {ME, "node-3"}),
+        ((peer(), peer(name="node-3")), set(NODES)),
+    ],
+    ids=["of another daemon", "none", "of a node", "of the other family", "of all"],
+)
+def test_a_node_that_has_no_router_for_an_address_does_not_replace_others(
+    peers: tuple[BGPPeer, ...] | None, expected: set[str]
+) -> None:
+    assert routed(facts(pools=Pools([pool(bgp={})]), peers=peers)).nodes == expected
+
+
+@pytest.mark.parametrize(
     ("length", "expected"),
     [(32, f"{VIP}/32"), (28, "192.0.2.0/28"), (24, f"{VIP}/32")],
     ids=["alone", "with all addresses of the pool", "with addresses of others"],
@@ -229,3 +275,17 @@ def test_a_node_goes_on_announcing_by_bgp_when_the_pool_is_gone() -> None:
     found = facts(pools=Pools())
     assert found.routes(()) == {}
     assert routed(found, (VIP,)).prefix == f"{VIP}/32"
+
+
+def test_an_agent_that_begins_goes_on_announcing_by_bgp_though_the_pool_is_gone() -> None:
+    found = facts(pools=Pools())
+    known = found.routes(Left([Route("192.0.2.0/28", Metric.SERVES)]))
+    assert known[VIP].prefix == f"{VIP}/32"
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_whether_a_node_is_going_to_serve_a_routed_address_is_known(served: bool) -> None:
+    found = facts(pools=Pools([pool(bgp={})]))
+    only = farm(owner="web", addresses=[{"type": "LoadBalancer", "ip": VIP, "ports": "80"}])
+    found.load_balancers.planned(WEB, only, served=served)
+    assert routed(found).is_served is served

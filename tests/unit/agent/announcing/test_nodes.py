@@ -53,6 +53,8 @@ def test_the_label_excludes_a_node_whatever_its_value() -> None:
         ([("InternalIP", "fd00::1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
         ([("ExternalIP", "192.0.2.1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
         ([("Hostname", "node-1"), ("InternalIP", "fd00::1")], ""),
+        ([("InternalIP", '1; include "/etc/passwd"')], ""),
+        ([("InternalIP", "1.2.3.4; quit"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
     ],
 )
 def test_a_node_identifies_itself_by_its_internal_ipv4_address(addresses: list[tuple[str, str]], expected: str) -> None:
