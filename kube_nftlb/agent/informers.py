@@ -219,6 +219,8 @@ def parse(raw: Json) -> Farm | Problem:
     if unsafe := tuple(path for path in unknown if path.startswith("spec.addresses")):
         message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
         return Problem("Invalid", f"{message}; upgrade the agents", generation)
+    # One that was served before its route was gone must not stay as it was, so it is no problem, but served otherwise.
+    farm = farm.without_trespass()
     return farm.model_copy(update={"unknown": unknown}) if unknown else farm
 
 
