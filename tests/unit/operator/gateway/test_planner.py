@@ -27,6 +27,7 @@ from tests.unit.operator.gateway.objects import (
     grant,
     listener,
     listener_set,
+    permits,
     route,
     service,
     world,
@@ -215,7 +216,7 @@ def _check_farms(objects: GatewayObjects, found: GatewayPlan) -> None:
         )
         for group in spec.backends_from:
             assert not group.namespace or any(
-                grant.permits(owner["kind"], key.namespace, group.service)
+                permits(grant, owner["kind"], key.namespace, group.service)
                 for of, grant in objects.grants.items()
                 if of.namespace == group.namespace
             )
