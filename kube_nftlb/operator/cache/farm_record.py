@@ -17,7 +17,7 @@ from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import count_backends, digest
+from kube_nftlb.operator.farms.spec import count_backends, digest, digest_without_overrides
 
 Json = dict[str, Any]
 
@@ -105,6 +105,8 @@ class FarmRecord(NamedTuple):
     """Its load balancer addresses, which nodes may announce."""
     made_of_route: bool = False
     """The operator made it of a route of Gateway API, by its label and its controller."""
+    digest_without_overrides: bytes = b""
+    """Of a farm of a route: what it was decided to be."""
     labelled_as_of_route: bool = False
     """It has the labels that the operator gives to farms of routes, whoever controls it."""
     held_by: tuple[str, ...] = ()
@@ -202,6 +204,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
             address.get("ip") or "" for address in spec.get("addresses") or () if address.get("type") == "LoadBalancer"
         ),
         made_of_route=made_of_route,
+        digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
         labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
         held_by=tuple(each for each in metadata.get("finalizers") or () if each not in _OF_GARBAGE_COLLECTOR),
     )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -239,6 +240,9 @@ def _apply(
             changed.add(each)
             if value is None:
                 mapping.pop(each, None)
+            elif what == "farms":
+                farm = known["farms"][each]
+                mapping[each] = replace(value, digest=farm.digest if farm is not None else b"")
             else:
                 mapping[each] = value
     found = planner.update(Changes(**{what: frozenset(keys) for what, keys in fields.items()}))

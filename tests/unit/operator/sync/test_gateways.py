@@ -32,6 +32,7 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.gateway.plan import plan
 from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
 from kube_nftlb.operator.model.pods import slim
@@ -430,6 +431,10 @@ async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
         await asyncio.sleep(0.5)
         (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
         assert [(each["pod"], each["state"]) for each in reference["overrides"]] == [("web-1", "drain")]
+        await asyncio.sleep(2)
+        (state,), (wanted,) = operator.store.farms.values(), plan(operator.store.objects).farms.values()
+        assert wanted is not None
+        assert state.digest == wanted.digest, "nodes that have the farm have what was decided"
 
 
 async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: GatewayKube, time: VirtualTime) -> None:
