@@ -194,8 +194,10 @@ class Planner:
         result: GatewayPlan,
     ) -> None:
         for farm in before.keys() - now.keys():
-            del self._farms[farm]
-            result.farms[farm] = None
+            # Whoever tries long enough finds names for which two Gateways want the same farm.
+            if self._farms.get(farm) == key:
+                del self._farms[farm]
+                result.farms[farm] = None
         for farm, wanted in now.items():
             if before.get(farm) is not wanted:
                 self._farms[farm] = key
@@ -206,7 +208,8 @@ class Planner:
     ) -> Subject:
         """Return a Gateway with what the decision depends on, beside its routes and address."""
         objects = self._objects
-        sets = {each: objects.listener_sets[each] for each in admitted}
+        # Those that are gone are told later, if many are at once.
+        sets = {each: found for each in admitted if (found := objects.listener_sets.get(each)) is not None}
         return Subject(
             key,
             gateway,
