@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 
 from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway.backends import resolve as resolver
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.grants import ALL, Grants, Permission
 from kube_nftlb.operator.gateway.objects import ObjectKey
@@ -52,6 +53,6 @@ def test_a_grant_costs_nothing_for_routes_that_do_not_need_it_or_have_no_gateway
     planner = Planner(objects)
     planner.update(everything(objects))
     objects.grants[ONE] = grant("theirs", source)  # type: ignore[index]
-    with mock.patch.object(plan_, "resolve", wraps=plan_.resolve) as resolve:
+    with mock.patch.object(plan_, "resolve", wraps=resolver) as resolve:
         planner.update(Changes(grants=frozenset([ONE])))
     assert resolve.call_count == resolved
