@@ -27,31 +27,33 @@ class Grants:
     """All grants, one at a time."""
 
     def __init__(self) -> None:
-        self._of: dict[ObjectKey, frozenset[Permission]] = {}
-        self._granted: Counter[Permission] = Counter()
-        """How many grants give a permission."""
+        self._of: dict[ObjectKey, ReferenceGrant] = {}
+        self._services: dict[tuple[str, str, str], Counter[str]] = {}
+        """How many grants permit each Service, by the grants' namespace, the kind and the namespace of the routes."""
 
     def put(self, key: ObjectKey, grant: ReferenceGrant | None) -> set[Permission]:
         """Add, replace or (None) remove a grant. Return the permissions that are there since, or no more."""
-        before, after = self._of.pop(key, frozenset()), frozenset(_permissions(key, grant))
-        if after:
-            self._of[key] = after
-        changed: set[Permission] = set()
-        for each in before - after:
-            self._granted[each] -= 1
-            if not self._granted[each]:
-                del self._granted[each]
-                changed.add(each)
-        for each in after - before:
-            self._granted[each] += 1
-            if self._granted[each] == 1:
-                changed.add(each)
-        return changed
+        before, after = set(_permissions(key, self._of.pop(key, None))), set(_permissions(key, grant))
+        if grant is not None:
+            self._of[key] = grant
+        gone = {each for each in before - after if self._count(each, -1) == 0}
+        return gone | {each for each in after - before if self._count(each, 1) == 1}
 
     def permit(self, namespace: str, service: str, kind: str, source: str) -> bool:
         """Return True if routes of a kind in a namespace, ``source``, may refer to a Service of another namespace."""
-        wanted = Permission(namespace, service, kind, source)
-        return wanted in self._granted or wanted._replace(service=ALL) in self._granted
+        services = self._services.get((namespace, kind, source), ())
+        return service in services or ALL in services
+
+    def _count(self, permission: Permission, change: int) -> int:
+        """Return how many grants give a permission, after this change of their number."""
+        namespace, service, kind, source = permission
+        services = self._services.setdefault((namespace, kind, source), Counter())
+        services[service] += change
+        if not (count := services[service]):
+            del services[service]
+        if not services:
+            del self._services[namespace, kind, source]
+        return count
 
 
 def _permissions(key: ObjectKey, grant: ReferenceGrant | None) -> Iterator[Permission]:
