@@ -123,6 +123,6 @@ def shorten(name: str, limit: int) -> str:
     return f"{name[: limit - HASH_CHARACTERS - 1]}-{digest(name)}"
 
 
-def digest(*parts: str) -> str:
-    """Return ten hexadecimal digits that stand for these texts."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:HASH_CHARACTERS]
+def digest(*parts: str, characters: int = HASH_CHARACTERS) -> str:
+    """Return so many hexadecimal digits that stand for these texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:characters]

@@ -32,6 +32,8 @@ from kube_nftlb.prose import some_of
 
 Json = dict[str, Any]
 
+_SAY_WHO_CONNECTS = ("spec.addresses", "spec.backendsFrom")
+
 _log = structlog.get_logger()
 
 
@@ -207,7 +209,8 @@ def _metadata_fingerprint(raw: Json) -> int:
 def parse(raw: Json) -> Farm | Problem:
     """Validate a farm object. The API server does too, but perhaps with an older or newer definition.
 
-    A field that is not known has no effect, unless it is one of an address: that may say who connects to what.
+    A field that is not known has no effect, unless it is one of an address or of a reference to backends: that may say
+    who connects to what.
     """
     generation = raw["metadata"].get("generation", 0)
     try:
@@ -216,9 +219,11 @@ def parse(raw: Json) -> Farm | Problem:
     except ValidationError as error:
         return Problem("Invalid", first_error(error), generation)
     unknown = tuple(unknown_fields(FarmSpec, raw.get("spec"), "spec"))
-    if unsafe := tuple(path for path in unknown if path.startswith("spec.addresses")):
+    if unsafe := tuple(path for path in unknown if path.startswith(_SAY_WHO_CONNECTS)):
         message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
-        return Problem("Invalid", f"{message}; upgrade the agents", generation)
+        return Problem("Invalid", f"{message} to what; upgrade the agents", generation)
+    # One that was served before its route was gone must not stay as it was, so it is no problem, but served otherwise.
+    farm = farm.without_trespass()
     return farm.model_copy(update={"unknown": unknown}) if unknown else farm
 
 

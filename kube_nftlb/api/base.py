@@ -15,6 +15,11 @@ ROUTE_KINDS = ("TCPRoute", "UDPRoute")
 """The kinds of routes of Gateway API that become farms."""
 
 
+def is_route(api_version: str, kind: object) -> bool:
+    """Return true for the routes of Gateway API that become farms, of any version; a group alone is no version."""
+    return kind in ROUTE_KINDS and api_version.startswith(f"{names.GATEWAY_API}/")
+
+
 class Model(BaseModel):
     """A part of one of our objects: camelCase in JSON, immutable.
 
@@ -47,8 +52,7 @@ class OwnerReference(ForeignModel):
     @property
     def controls_as_route(self) -> bool:
         """Return true if a route of Gateway API controls the object, of a kind that becomes farms."""
-        group = self.api_version.partition("/")[0]
-        return self.controller is True and self.kind in ROUTE_KINDS and group == names.GATEWAY_API
+        return self.controller is True and is_route(self.api_version, self.kind)
 
 
 class Metadata(ForeignModel):
@@ -89,9 +93,11 @@ class Metadata(ForeignModel):
 
     @property
     def made_of_route(self) -> bool:
-        """Return true if the operator made the object of a route, by its label and its controller."""
-        ours = self.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
-        return ours and any(owner.controls_as_route for owner in self.owner_references)
+        """Return true if the operator made the object of a route, by its label and its controller.
+
+        One that is being deleted is nobody's: a finalizer may keep it when its route and ReferenceGrants are gone.
+        """
+        return self.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR and self.route is not None
 
 
 class Condition(Model):

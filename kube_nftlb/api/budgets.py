@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from kube_nftlb import names
-from kube_nftlb.api.base import ROUTE_KINDS
+from kube_nftlb.api.base import is_route
 
 Rank = tuple[bool, float]
 """Those of Services first, then older ones."""
@@ -203,9 +202,7 @@ def farm_rank(raw: Mapping[str, Any]) -> Rank:
 
 def _is_source(version: str, kind: object) -> bool:
     """Return True for the kinds that the operator makes farms of."""
-    return (version, kind) == ("v1", "Service") or (
-        version.partition("/")[0] == names.GATEWAY_API and kind in ROUTE_KINDS
-    )
+    return (version, kind) == ("v1", "Service") or is_route(version, kind)
 
 
 def farm_size(raw: Mapping[str, Any]) -> int:

@@ -141,7 +141,7 @@ async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subproc
             state.put_slice(key, each, _LISTED_AT, None)
         state.slices_listed(slices.keys(), _LISTED_AT)
         state.replace_policies(request["policies"], _LISTED_AT)
-        state.replace_all((Farm.model_validate(raw) for raw in request["farms"]), _LISTED_AT)
+        state.replace_all((Farm.model_validate(raw).without_trespass() for raw in request["farms"]), _LISTED_AT)
         loop = asyncio.create_task(reconciler.run())
         try:
             await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)

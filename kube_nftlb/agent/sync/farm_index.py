@@ -68,7 +68,9 @@ class FarmIndex:
         key = farm_key(farm)
         known = self._farms.get(key)
         # A farm's controller decides who wins an address, but does not change the generation.
-        if known is not None and Version.of(known) == Version.of(farm) and rank(known) == rank(farm):
+        # Nor do its labels, which decide if it may refer to other namespaces.
+        same = known is not None and known.spec.backends_from == farm.spec.backends_from
+        if known is not None and same and Version.of(known) == Version.of(farm) and rank(known) == rank(farm):
             if known.metadata.labels != farm.metadata.labels:
                 self._farms[key] = farm
             return set()

@@ -88,11 +88,3 @@ class ReferenceGrant(ForeignModel):
 
     metadata: Metadata
     spec: ReferenceGrantSpec
-
-    def permits(self, kind: str, namespace: str, service: str) -> bool:
-        """Return True if routes of a kind in a namespace may refer to a Service in the namespace of the grant."""
-        trusted = any((each.group, each.kind, each.namespace) == (GROUP, kind, namespace) for each in self.spec.sources)
-        return trusted and any(
-            (each.group, each.kind) == ("", "Service") and each.name in (None, "", service)
-            for each in self.spec.targets
-        )

@@ -17,7 +17,7 @@ from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import count_backends, digest
+from kube_nftlb.operator.farms.spec import count_backends, digest, digest_without_overrides
 
 Json = dict[str, Any]
 
@@ -25,6 +25,7 @@ _INVALID_SHOWN_MAX = 500
 _DIGEST_SIZE = 8
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
 """The metadata that the rank among farms follows from."""
+_OF_GARBAGE_COLLECTOR = ("foregroundDeletion", "orphan")
 
 
 class SeenStatus(NamedTuple):
@@ -104,6 +105,17 @@ class FarmRecord(NamedTuple):
     """Its load balancer addresses, which nodes may announce."""
     made_of_route: bool = False
     """The operator made it of a route of Gateway API, by its label and its controller."""
+    digest_without_overrides: bytes = b""
+    """Of a farm of a route: what it was decided to be."""
+    labelled_as_of_route: bool = False
+    """It has the labels that the operator gives to farms of routes, whoever controls it."""
+    held_by: tuple[str, ...] = ()
+    """The finalizers that keep it from going, but for those of Kubernetes' own garbage collector."""
+
+    @property
+    def is_ours_for_route(self) -> bool:
+        """True if the operator keeps or deletes it as a farm of a route, also one that its route has orphaned."""
+        return self.made_of_route or self.labelled_as_of_route
 
     @property
     def made_as(self) -> tuple[object, ...]:
@@ -155,8 +167,9 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
-    port, owner = _port_of(key, metadata.get("labels") or {}), _owner(metadata.get("ownerReferences") or ())
-    made_of_route = port is None and owner is not None and owner.is_route and _is_ours(metadata.get("labels") or {})
+    labels = metadata.get("labels") or {}
+    port, owner = _port_of(key, labels), _owner(metadata.get("ownerReferences") or ())
+    made_of_route = port is None and owner is not None and owner.is_route and _is_ours(labels)
     farm, invalid = _farm(raw, spec, made_by_us=port is not None)
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         since = known.since
@@ -175,7 +188,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         owner=owner,
         digest=digest(spec) if port is not None or made_of_route else b"",
         engine=sys.intern(str(spec.get("engine") or "nftlb")),
-        reference=_reference(key, spec),
+        reference=_reference(key, spec) if farm is None or not farm.trespass else None,
         ready=ready,
         total=total,
         invalid=invalid,
@@ -191,6 +204,9 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
             address.get("ip") or "" for address in spec.get("addresses") or () if address.get("type") == "LoadBalancer"
         ),
         made_of_route=made_of_route,
+        digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
+        labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
+        held_by=tuple(each for each in metadata.get("finalizers") or () if each not in _OF_GARBAGE_COLLECTOR),
     )
     return record, farm
 
@@ -248,11 +264,13 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
             fields = {key: spec[key] for key in ("family", "protocol", "addresses")}
             fields["serviceCreationTimestamp"] = spec.get("serviceCreationTimestamp")
             return Farm.model_validate({"metadata": raw["metadata"], "spec": fields}), ""
-        return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
+        farm = Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}})
     except ValidationError as error:
         return None, first_error(error)[:_INVALID_SHOWN_MAX]
     except KeyError as error:
         return None, f"{error.args[0]} is missing"
+    # Agents serve the rest of one that trespasses: it has its listeners.
+    return farm, farm.trespass
 
 
 def _seen_status(raw: Json | None) -> SeenStatus:

@@ -81,6 +81,12 @@ def digest(spec: Spec) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
+def digest_without_overrides(spec: Spec) -> bytes:
+    """Return the digest of a spec with the groups as they are decided, before annotations of Pods count."""
+    groups = [{**each, "overrides": []} for each in spec.get("backendsFrom") or ()]
+    return digest({**spec, "backendsFrom": groups})
+
+
 def _values(defaults: list[tuple[str, Any]], entries: Any, name: str) -> list[list[Any]]:
     return [
         [entry.get(key, default) for key, default in defaults] for entry in sorted(entries or (), key=itemgetter(name))

@@ -5,8 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.farm.backends_from import REFERENCES_MAX, WEIGHT_MAX
-from kube_nftlb.api.gateway.route import PROTOCOLS, BackendReference, ReferenceGrant, Route
+from kube_nftlb.api.gateway.route import PROTOCOLS, BackendReference, Route
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.operator.gateway.grants import Grants
 from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
 
@@ -50,9 +51,9 @@ def resolve(
     key: RouteKey,
     route: Route,
     services: Mapping[tuple[str, str], Service],
-    grants: Mapping[str, Mapping[str, ReferenceGrant]],
+    grants: Grants,
 ) -> Backends:
-    """Return the backends of a route. ``grants`` are by namespace and name.
+    """Return the backends of a route.
 
     The weights of references that cannot be followed add up to the share that is refused; if no reference has a weight,
     everything is. References to the same port add up, too.
@@ -89,16 +90,14 @@ def _target(
     key: RouteKey,
     reference: BackendReference,
     services: Mapping[tuple[str, str], Service],
-    grants: Mapping[str, Mapping[str, ReferenceGrant]],
+    grants: Grants,
 ) -> Target | Problem:
     if not _is_service(reference):
         kind = f"{reference.group}/{reference.kind}" if reference.group else reference.kind
         return Problem("InvalidKind", f"{kind[:200]} {reference.name[:63]}: only Services can be backends")
     namespace = reference.namespace or key.namespace
     name = reference.name if namespace == key.namespace else f"{namespace}/{reference.name}"
-    if namespace != key.namespace and not any(
-        grant.permits(key.kind, key.namespace, reference.name) for grant in grants.get(namespace, {}).values()
-    ):
+    if namespace != key.namespace and not grants.permit(namespace, reference.name, key.kind, key.namespace):
         # Whether the Service exists is nothing that others may learn.
         message = (
             f"no ReferenceGrant in the namespace {namespace} permits the reference to the Service {reference.name}"

@@ -17,6 +17,8 @@ from kube_nftlb.operator.gateway.objects import ObjectKey, Options, RouteKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 
 _LABEL_MAX: Final = 63
+_HASH_CHARACTERS: Final = 20
+"""More than elsewhere: whoever writes routes chooses all of these names, and could search for two of one hash."""
 
 
 def farms(
@@ -61,7 +63,8 @@ def farm_name(gateway: ObjectKey, listener: ListenerKey, route: RouteKey, family
     """Return the name of a farm: those of route, Gateway and listener, and a hash of all that tells it from others."""
     listener_set = listener.listener_set or ObjectKey("", "")
     plain = f"{route.name}--{gateway.name}--{listener.name}".replace(".", "-")
-    identity = names.digest(*route, *gateway, *listener_set, listener.name, family)
+    parts = (*route, *gateway, *listener_set, listener.name, family)
+    identity = names.digest(*parts, characters=_HASH_CHARACTERS)
     return f"{plain[: names.NODE_FARM_NAME_MAX - len(identity) - 1].rstrip('-')}-{identity}"
 
 

@@ -1,6 +1,6 @@
 """Which objects refer to which."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import TypeVar
 
 from kube_nftlb.api.gateway import GROUP
@@ -9,6 +9,7 @@ from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.gateway.attachment import ParentKey, parents
 from kube_nftlb.operator.gateway.backends import services_of
+from kube_nftlb.operator.gateway.grants import ALL, Permission
 from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
 
 _V = TypeVar("_V")
@@ -101,9 +102,16 @@ class References:
         """Return the routes that refer to a Service."""
         return self._routes_to.get(service)
 
-    def routes_into(self, namespace: str) -> Set[RouteKey]:
-        """Return the routes of other namespaces that refer to Services of a namespace."""
-        return self._routes_into.get(namespace)
+    def routes_with(self, permissions: Iterable[Permission]) -> set[RouteKey]:
+        """Return the routes whose references need one of these permissions."""
+        sources: dict[ObjectKey, set[tuple[str, str]]] = {}
+        for each in permissions:
+            sources.setdefault(ObjectKey(each.namespace, each.service), set()).add((each.kind, each.source))
+        found: set[RouteKey] = set()
+        for service, of in sources.items():
+            routes = self._routes_to.get(service) if service.name != ALL else self._routes_into.get(service.namespace)
+            found.update(route for route in routes if (route.kind, route.namespace) in of)
+        return found
 
 
 def _put(index: dict[ObjectKey, _V], reverse: "Multimap[_V, ObjectKey]", key: ObjectKey, value: _V | None) -> None:

@@ -51,13 +51,15 @@ class AddressState:
 
 @dataclass(frozen=True, slots=True)
 class FarmState:
-    """What the status of a farm says about the generation that we wrote last."""
+    """What the status of a farm says about the generation that the API server has, perhaps not the one decided last."""
 
     programmed: int
     total: int
     """The nodes that have programmed it, of so many."""
     problem: str = ""
     """Why it is not accepted, or failed on nodes, as a sentence; empty: neither."""
+    digest: bytes = b""
+    """Of the spec of that generation, as ``WantedFarm`` has it; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from typing import Final
 
 from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass
-from kube_nftlb.api.gateway.route import ReferenceGrant
 from kube_nftlb.operator.gateway import classes
 from kube_nftlb.operator.gateway.attached import Candidate
 from kube_nftlb.operator.gateway.attachment import attach
 from kube_nftlb.operator.gateway.backends import Backends, resolve
 from kube_nftlb.operator.gateway.changes import Affected, Changes, everything
+from kube_nftlb.operator.gateway.grants import Grants
 from kube_nftlb.operator.gateway.index import References
 from kube_nftlb.operator.gateway.listeners import Problem, sections
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
@@ -43,7 +43,7 @@ class Planner:
         self._objects = objects
         self._references = References()
         self._sets = ListenerSets(objects, self._references)
-        self._grants: dict[str, dict[str, ReferenceGrant]] = {}
+        self._grants = Grants()
         self._backends: dict[RouteKey, Backends] = {}
         self._budget: Budget[ObjectKey] = Budget(GATEWAYS_MAX)
         self._records: dict[ObjectKey, GatewayRecord] = {}
@@ -122,16 +122,21 @@ class Planner:
     def _follow_routes(self, changes: Changes, affected: Affected) -> None:
         objects, references = self._objects, self._references
         outdated = set(changes.routes)
-        for namespace, name in changes.grants:
-            self._put_grant(namespace, name, objects.grants.get(ObjectKey(namespace, name)))
-            outdated |= references.routes_into(namespace)
+        permissions = {each for key in changes.grants for each in self._grants.put(key, objects.grants.get(key))}
+        outdated |= references.routes_with(permissions)
         for service in changes.services:
             outdated |= references.routes_to(ObjectKey(*service))
         for key in changes.routes:
             affected.add_route(key, references.gateways(key))
             references.put_route(key, objects.routes.get(key))
         for key in outdated:
-            if self._resolve(key) or key in changes.routes:
+            if self._records.keys().isdisjoint(references.gateways(key)):
+                # No Gateway of ours looks at it, or not yet: it is resolved when one does.
+                self._backends.pop(key, None)
+                resolved = False
+            else:
+                resolved = self._resolve(key)
+            if resolved or key in changes.routes:
                 affected.statuses.add(key)
                 affected.add_route(key, references.gateways(key))
         for gateway, sets in affected.sets.items():
@@ -139,13 +144,6 @@ class Planner:
                 for key in references.routes_of_set(each):
                     affected.statuses.add(key)
                     affected.add_route(key, [gateway])
-
-    def _put_grant(self, namespace: str, name: str, grant: ReferenceGrant | None) -> None:
-        of_namespace = self._grants.setdefault(namespace, {})
-        if grant is not None:
-            of_namespace[name] = grant
-        else:
-            of_namespace.pop(name, None)
 
     def _resolve(self, key: RouteKey) -> bool:
         """Resolve the backends of a route anew. Return True if they have changed."""
@@ -203,8 +201,10 @@ class Planner:
         result: GatewayPlan,
     ) -> None:
         for farm in before.keys() - now.keys():
-            del self._farms[farm]
-            result.farms[farm] = None
+            # Whoever tries long enough finds names for which two Gateways want the same farm.
+            if self._farms.get(farm) == key:
+                del self._farms[farm]
+                result.farms[farm] = None
         for farm, wanted in now.items():
             if before.get(farm) is not wanted:
                 self._farms[farm] = key
@@ -215,7 +215,8 @@ class Planner:
     ) -> Subject:
         """Return a Gateway with what the decision depends on, beside its routes and address."""
         objects = self._objects
-        sets = {each: objects.listener_sets[each] for each in admitted}
+        # Those that are gone are told later, if many are at once.
+        sets = {each: found for each in admitted if (found := objects.listener_sets.get(each)) is not None}
         return Subject(
             key,
             gateway,
@@ -245,6 +246,8 @@ class Planner:
         route = self._objects.routes.get(key)
         if route is None or subject.key not in self._references.gateways(key):
             return None
+        if key not in self._backends:
+            self._resolve(key)
         labels = self._objects.namespaces.get(key.namespace)
         sets = self._references.sets_of(subject.key)
         return Candidate(route, attach(subject.key, sets, subject.sections, key, route, labels), self._backends[key])

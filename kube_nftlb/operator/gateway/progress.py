@@ -13,15 +13,18 @@ class Progress(NamedTuple):
     message: str
 
 
-def progress(farms: Iterable[tuple[ObjectKey, FarmState | None]]) -> Progress:
-    """Return the progress of farms; None stands for one that does not exist yet."""
+def progress(farms: Iterable[tuple[ObjectKey, bytes, FarmState | None]]) -> Progress:
+    """Return the progress of farms with these digests; None stands for one that does not exist yet.
+
+    Of an earlier spec it does not count who has it.
+    """
     states = list(farms)
-    for key, state in states:
+    for key, _, state in states:
         if state is not None and state.problem:
             return Progress(False, f"farm {key.name}: {state.problem}")
     if not states:
         return Progress(True, "no route is served here")
-    programmed, total, key = min(_counts(key, state) for key, state in states)
+    programmed, total, key = min(_counts(*each) for each in states)
     if not total:
         return Progress(False, f"no node runs an agent, or farm {key.name} does not exist yet")
     if programmed < total:
@@ -29,5 +32,7 @@ def progress(farms: Iterable[tuple[ObjectKey, FarmState | None]]) -> Progress:
     return Progress(True, f"{programmed} of {total} nodes have its farms ({len(states)})")
 
 
-def _counts(key: ObjectKey, state: FarmState | None) -> tuple[int, int, ObjectKey]:
-    return (state.programmed, state.total, key) if state is not None else (0, 0, key)
+def _counts(key: ObjectKey, digest: bytes, state: FarmState | None) -> tuple[int, int, ObjectKey]:
+    if state is None:
+        return 0, 0, key
+    return state.programmed if state.digest == digest else 0, state.total, key

@@ -110,7 +110,9 @@ class GatewayRecord:
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
             built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
-            return progress((name, subject.states.get(name)) for each in built for name in each)
+            return progress(
+                (name, farm.digest, subject.states.get(name)) for each in built for name, farm in each.items()
+            )
 
         facts = Facts(refused, _note(found, strange), address, self.routes.count, progress_of)
         self.request = wanted.request if not subject.surplus else None

@@ -97,6 +97,21 @@ class FarmWriter:
         changes = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
         return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
+    async def release(self, farm: FarmRecord) -> tuple[Outcome, Affected]:
+        """Remove the finalizers of others from a farm. Raises FarmRefusedError."""
+        metadata = {"uid": farm.uid, "resourceVersion": str(farm.resource_version), "finalizers": None}
+        try:
+            answer = await self._kube.patch(FARMS, farm.key.name, {"metadata": metadata}, farm.key.namespace)
+        except errors.NotFoundError:
+            return Outcome.DONE, Affected()
+        except errors.ConflictError:
+            return Outcome.CONFLICT, Affected()
+        except (errors.KubeError, errors.KubeUnreachableError) as error:
+            return classify(error), Affected()
+        _log.info("finalizers removed from farm", **_where(farm.key, farm.port), finalizers=farm.held_by)
+        # One that was about to go is gone, which its watch reports.
+        return Outcome.DONE, Affected() if farm.terminating else self._ingest.put(FARMS, answer)
+
     async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
         """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
         farm = delete.farm

@@ -97,7 +97,8 @@ class Gateways:
             (each.message for each in status.conditions if each.type == "Accepted" and each.status != "True"), ""
         )
         failed = next((each.message for each in problems if each.reason in ("FarmFailed", "AddressConflict")), "")
-        self._state(farm.key, FarmState(status.programmed_nodes, status.total_nodes, refused or failed))
+        counts = status.programmed_nodes, status.total_nodes
+        self._state(farm.key, FarmState(*counts, refused or failed, farm.digest_without_overrides))
 
     def forget_farm(self, key: FarmKey) -> None:
         """Forget a farm that is gone, or about to go."""

@@ -74,7 +74,7 @@ class RouteFarms:
         """Queue farms that have changed, or are gone, if they are those of routes."""
         for key in farms:
             farm = self._cache.farms.get(key)
-            if key in self._wanted or (farm is not None and farm.made_of_route):
+            if key in self._wanted or (farm is not None and farm.is_ours_for_route):
                 self.queue.add(key)
 
     def restores(self, farm: FarmRecord, owner: Owner) -> bool:
@@ -109,13 +109,19 @@ class RouteFarms:
         """Write or delete a farm, if need be; return the seconds until a retry, or None if all is done."""
         wanted, farm = self._wanted.get(key), self._cache.farms.get(key)
         fits = not self._budget.refuses(key)
-        if wanted is not None and fits:
+        outcome = Outcome.DONE
+        if farm is not None and farm.held_by and self._is_ours(farm):
+            # It would serve its clients on when it is to go, and keep its name.
+            outcome, affected = await self._farm_writer.release(farm)
+            self._on_written(affected)
+            farm = self._cache.farms.get(key)
+        if outcome is not Outcome.DONE:
+            pass
+        elif wanted is not None and fits:
             outcome = await self._apply(key, wanted, farm)
-        elif farm is not None and farm.made_of_route and not farm.terminating and self._settled:
+        elif farm is not None and farm.is_ours_for_route and not farm.terminating and self._settled:
             outcome, affected = await self._farm_writer.delete(Delete(farm, "RouteGone"))
             self._on_written(affected)
-        else:
-            outcome = Outcome.DONE
         if outcome in (Outcome.RETRY, Outcome.CONFLICT):
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff.failed(key)
@@ -125,6 +131,10 @@ class RouteFarms:
             self.on_problem(key, "" if fits else f"{message} the administrator allows; older routes come first")
         # If a CustomResourceDefinition is deleted, it may come back.
         return _REFUSED_RETRY_S if outcome is Outcome.OBSOLETE and wanted is not None else None
+
+    def _is_ours(self, farm: FarmRecord) -> bool:
+        """Return True for a farm of a route, and for one that is about to become that."""
+        return farm.is_ours_for_route or (farm.key in self._wanted and not farm.terminating)
 
     async def _apply(self, key: FarmKey, wanted: WantedFarm, farm: FarmRecord | None) -> Outcome:
         if (reason := _reason(wanted, farm)) is None:

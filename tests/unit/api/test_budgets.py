@@ -5,9 +5,10 @@ import random
 
 import pytest
 
+from kube_nftlb import names
 from kube_nftlb.api.budgets import Budget, fair_share, farm_rank, farm_size, rank
 from kube_nftlb.api.conflicts import FarmKey
-from tests.builders import raw_backend, raw_farm, raw_service_farm
+from tests.builders import raw_backend, raw_farm, raw_route_farm, raw_service_farm
 
 
 def key(name: str, namespace: str = "crowd") -> FarmKey:
@@ -69,6 +70,12 @@ def test_it_is_as_if_all_were_put_anew() -> None:
         assert fitting(budget) == fitting(anew)
         turned = {other for other in before.keys() & wanted.keys() if before[other] != budget.refuses(other)}
         assert turned == told & before.keys()
+
+
+def test_farms_of_routes_come_first_too_but_a_group_without_a_version_is_none() -> None:
+    by_hand, of_route, forged = raw_farm("by-hand"), raw_route_farm(), raw_route_farm()
+    forged["metadata"]["ownerReferences"][0]["apiVersion"] = names.GATEWAY_API
+    assert farm_rank(of_route) < farm_rank(by_hand) == farm_rank(forged)
 
 
 def test_farms_of_services_come_first_and_large_ones_count_more() -> None:

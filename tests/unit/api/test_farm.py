@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kube_nftlb import names
 from kube_nftlb.api.farm import BackendsFrom, Farm
 from kube_nftlb.api.values import expand_ports
 from tests.builders import farm, raw_backend, raw_route_farm
 
 IPV6 = {"addresses": [{"ip": "fd00::1", "ports": "80"}], "backends": []}
+
+CONTROLLER = {"kind": "TCPRoute", "name": "web", "uid": "uid-web", "controller": True}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,6 @@ def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
         (referring() | {"backendsFrom": [{"service": f"s{number}"} for number in range(17)]}, "at most 16 items"),
         (referring({"service": "web\n"}), "should match pattern"),
         (referring({"service": "other/web"}), "should match pattern"),
-        (referring({"namespace": "other"}), "the Service other/web of another namespace, which only farms of routes"),
         (referring({"namespace": "a.b"}), "should match pattern"),
         (referring({"port": 0}), "greater than or equal to 1"),
         (referring({"port": 65536}), "less than or equal to 65535"),
@@ -191,15 +193,35 @@ def test_the_options_of_backends_are_those_by_hand_or_by_reference() -> None:
     assert farm(**referring()).spec.backend_options == ()
 
 
-def test_only_a_farm_that_the_operator_made_of_a_route_may_refer_to_another_namespace() -> None:
-    group = {"namespace": "other", "service": "web"}
-    (reference,) = Farm.model_validate(raw_route_farm(backendsFrom=[group])).spec.backends_from
-    assert reference.full_name == "other/web"
-    forged = raw_route_farm(backendsFrom=[group])
-    forged["metadata"]["labels"] = {}
-    stolen = raw_route_farm(backendsFrom=[group])
-    stolen["metadata"]["ownerReferences"][0]["apiVersion"] = "example.com/v1"
-    for each in (forged, stolen):
-        with pytest.raises(ValidationError, match="which only farms of routes of Gateway API may"):
-            Farm.model_validate(each)
-    assert farm(backends=[], backendsFrom=[{"namespace": "default", "service": "web"}])
+def route_farm(**metadata: Any) -> Farm:
+    groups = [{"namespace": "other", "service": "web", "weight": 3}, {"service": "web"}]
+    raw = raw_route_farm(backendsFrom=groups)
+    return Farm.model_validate({**raw, "metadata": {**raw["metadata"], **metadata}})
+
+
+def test_a_farm_that_the_operator_made_of_a_route_may_refer_to_another_namespace() -> None:
+    made = route_farm()
+    assert made.spec.backends_from[0].full_name == "other/web"
+    assert (made.trespass, made.without_trespass()) == ("", made)
+    own = farm(backends=[], backendsFrom=[{"namespace": "default", "service": "web"}])
+    assert own.without_trespass() is own
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {}},
+        {"ownerReferences": []},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/kept"]},
+        *(
+            {"ownerReferences": [{**CONTROLLER, "apiVersion": version}]}
+            for version in ("example.com/v1", names.GATEWAY_API, "v1")
+        ),
+    ],
+)
+def test_all_other_farms_refuse_the_share_of_such_a_reference(metadata: dict[str, Any]) -> None:
+    other = route_farm(**metadata)
+    assert "the Service other/web of another namespace, which only farms of routes" in other.trespass
+    refused, kept = other.without_trespass().spec.backends_from
+    assert refused == BackendsFrom(weight=3, refuse=True)
+    assert kept == other.spec.backends_from[1]

@@ -105,10 +105,11 @@ def test_the_admission_policy_lets_only_the_operator_refer_to_services_of_other_
     refusal = "only kube-nftlb's operator may have a farm refer to a Service of another namespace"
     eventually(lambda: refusal in as_tenant("kube-system"), "a tenant may not")
     assert as_tenant(guarded) == "", "its own namespace may be named"
-    route = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "TCPRoute", "name": "web", "uid": "0b6c2ff4"}
-    patch = json.dumps({"metadata": {"ownerReferences": [{**route, "controller": True}]}})
-    owned = cluster.try_kubectl("patch", "--as=tenant", "farm", "mine", "-n", guarded, "--type=merge", "-p", patch)
-    assert "may make a Service or route the controller of a farm" in owned.stderr
+    for version in ("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io"):
+        route = {"apiVersion": version, "kind": "TCPRoute", "name": "web", "uid": "0b6c2ff4", "controller": True}
+        patch = json.dumps({"metadata": {"ownerReferences": [route]}})
+        owned = cluster.try_kubectl("patch", "--as=tenant", "farm", "mine", "-n", guarded, "--type=merge", "-p", patch)
+        assert "may make a Service or route the controller of a farm" in owned.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS
+from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
@@ -47,6 +48,35 @@ def test_a_farm_is_looked_at_again_only_if_its_spec_or_rank_changes(index: FarmI
     assert index.put(farm(generation=2)) == {WEB}
     assert index.put(farm(generation=2, uid="another")) == {WEB}
     assert index.put(farm(generation=2, uid="another", owner="web")) == {WEB}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"labels": {}},
+        {"ownerReferences": []},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/kept"], "generation": 2},
+    ],
+)
+def test_what_was_the_farm_of_a_route_refuses_the_clients_of_other_namespaces(
+    index: FarmIndex, lost: dict[str, Any]
+) -> None:
+    raw = raw_route_farm("web--http", backendsFrom=[{"namespace": "other", "service": "web", "port": "http"}])
+    index.put_slice(("other", "web-1"), endpoint_slice(endpoint("10.244.1.2"), namespace="other"))
+    made = parse(raw)
+    assert isinstance(made, Farm)
+    index.put(made)
+    assert [each.ip for each in _resolved(index).spec.backends] == ["10.244.1.2"]
+    left = parse({**raw, "metadata": {**raw["metadata"], **lost}})
+    assert isinstance(left, Farm), "the agent would go on with what it had"
+    assert index.put(left) == {WEB}
+    assert _resolved(index).spec.backends == ()
+
+
+def _resolved(index: FarmIndex) -> Farm:
+    found = index.resolved(WEB)
+    assert found is not None
+    return found
 
 
 def test_a_farm_that_is_listed_again_stays_the_same_object_unless_its_labels_differ(index: FarmIndex) -> None:

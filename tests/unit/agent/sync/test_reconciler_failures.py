@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -436,13 +437,21 @@ async def test_a_field_that_the_agent_does_not_know_is_named_and_the_farm_is_ser
     await until(lambda: not node.loop.progress.problems)
 
 
-async def test_a_farm_whose_address_has_a_field_that_the_agent_does_not_know_stays_as_it_was(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("newer", "field"),
+    [
+        ({"addresses": [{"ip": "10.96.0.10", "ports": "80", "admits": "friends"}]}, "spec.addresses[0].admits"),
+        ({"backends": [], "backendsFrom": [{"service": "web", "cluster": "a"}]}, "spec.backendsFrom[0].cluster"),
+    ],
+)
+async def test_a_farm_with_a_field_that_may_say_who_connects_to_what_stays_as_it_was(
+    node: Node, newer: dict[str, Any], field: str
+) -> None:
     await node.program([farm()], 20)
-    addresses = [{"ip": "10.96.0.10", "ports": "80", "admits": "friends"}]
-    unreadable = parse(raw_farm(generation=2, addresses=addresses))
+    unreadable = parse(raw_farm(generation=2, **newer))
     assert isinstance(unreadable, Problem)
     assert (unreadable.reason, unreadable.generation) == ("Invalid", 2)
-    assert unreadable.message.startswith("spec.addresses[0].admits: this agent")
+    assert unreadable.message.startswith(f"{field}: this agent")
     node.state.put_unreadable(WEB, unreadable, 21)
     node.state.seen(21)
     await node.settle(21)

@@ -115,6 +115,12 @@ def grant(namespace: str, source: str, kind: str = "TCPRoute", name: str | None 
     return ReferenceGrant.model_validate(raw)
 
 
+def permits(given: ReferenceGrant, kind: str, namespace: str, service: str) -> bool:
+    """Return True if a grant permits routes of a kind in a namespace to refer to a Service in the grant's."""
+    trusted = any((each.kind, each.namespace) == (kind, namespace) for each in given.spec.sources)
+    return trusted and any(each.name in (None, service) for each in given.spec.targets)
+
+
 def key_of(found: Any) -> ObjectKey:
     return ObjectKey(found.metadata.namespace, found.metadata.name)
 

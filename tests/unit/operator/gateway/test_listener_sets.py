@@ -183,7 +183,7 @@ def test_a_listener_set_is_programmed_once_its_own_farms_are() -> None:
     }
     farms = decided([gateway(**SAME)], **objects).farms
     ours = next(key for key in farms if "--extra-" in key.name)
-    states = {key: FarmState(2 if key == ours else 3, 3) for key in farms}
+    states = {key: FarmState(2 if key == ours else 3, 3, "", farm.digest) for key, farm in farms.items() if farm}
     found = decided([gateway(**SAME)], **objects, farms=states)
     assert of_set(found, "more")["Programmed"] == ("False", "Pending")
     assert of_gateway(found)["Programmed"] == PROGRAMMED

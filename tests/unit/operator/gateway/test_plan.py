@@ -2,7 +2,7 @@
 
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.operator.gateway.objects import FarmState
-from tests.unit.operator.gateway.objects import decided, gateway, of_gateway, of_route, route, specs
+from tests.unit.operator.gateway.objects import GATEWAY, decided, gateway, listener, of_gateway, of_route, route, specs
 
 OK = ("True", "Accepted")
 
@@ -41,14 +41,29 @@ def test_its_farm_belongs_to_the_route_and_names_the_gateway() -> None:
 
 def test_a_gateway_is_programmed_once_all_nodes_have_its_farms() -> None:
     objects = [gateway()], [route()]
-    (farm,) = decided(*objects).farms
+    ((farm, wanted),) = decided(*objects).farms.items()
+    assert wanted is not None
+    digest = wanted.digest
     for state, programmed in (
         (None, ("False", "Pending")),
-        (FarmState(2, 3), ("False", "Pending")),
-        (FarmState(3, 3, "its listener is that of another"), ("False", "Pending")),
-        (FarmState(0, 0), ("False", "Pending")),
-        (FarmState(3, 3), ("True", "Programmed")),
+        (FarmState(2, 3, "", digest), ("False", "Pending")),
+        (FarmState(3, 3, "its listener is that of another", digest), ("False", "Pending")),
+        (FarmState(0, 0, "", digest), ("False", "Pending")),
+        (FarmState(3, 3), ("False", "Pending")),
+        (FarmState(3, 3, "", digest), ("True", "Programmed")),
     ):
         found = decided(*objects, farms={farm: state} if state is not None else {})
         assert of_gateway(found) == {"Accepted": OK, "Programmed": programmed}, state
         assert of_route(found) == [{"Accepted": OK, "ResolvedRefs": ("True", "ResolvedRefs")}]
+
+
+def test_nodes_that_have_an_earlier_farm_do_not_make_a_changed_gateway_programmed() -> None:
+    ((key, earlier),) = decided([gateway()], [route()]).farms.items()
+    assert earlier is not None
+    states = {key: FarmState(3, 3, "", earlier.digest)}
+    found = decided([gateway(listener(port=81))], [route()], farms=states)
+    assert list(found.farms) == [key]
+    assert of_gateway(found)["Programmed"] == ("False", "Pending")
+    status = found.gateways[GATEWAY]
+    assert status is not None
+    assert status.conditions[1].message.startswith("0 of 3 nodes have farm web--public--web-")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -27,6 +28,7 @@ from tests.unit.operator.gateway.objects import (
     grant,
     listener,
     listener_set,
+    permits,
     route,
     service,
     world,
@@ -215,7 +217,7 @@ def _check_farms(objects: GatewayObjects, found: GatewayPlan) -> None:
         )
         for group in spec.backends_from:
             assert not group.namespace or any(
-                grant.permits(owner["kind"], key.namespace, group.service)
+                permits(grant, owner["kind"], key.namespace, group.service)
                 for of, grant in objects.grants.items()
                 if of.namespace == group.namespace
             )
@@ -238,6 +240,9 @@ def _apply(
             changed.add(each)
             if value is None:
                 mapping.pop(each, None)
+            elif what == "farms":
+                farm = known["farms"][each]
+                mapping[each] = replace(value, digest=farm.digest if farm is not None else b"")
             else:
                 mapping[each] = value
     found = planner.update(Changes(**{what: frozenset(keys) for what, keys in fields.items()}))
@@ -285,3 +290,38 @@ def test_a_service_whose_ports_stay_has_nothing_decided_again() -> None:
     planner.update(everything(objects))
     found = planner.update(Changes(services=frozenset({("infra", "web")})))
     assert (found.gateways, found.routes, found.farms) == ({}, {}, {})
+
+
+def test_listener_sets_that_go_many_at_once_are_followed_one_after_the_other() -> None:
+    keys = [ObjectKey("tenant", f"set-{number}") for number in range(3)]
+    sets = [listener_set(key.name, listener(port=90 + number), namespace="tenant") for number, key in enumerate(keys)]
+    objects = world([gateway(allowedListeners={"namespaces": {"from": "All"}})], [route()], sets=sets)
+    planner = Planner(objects)
+    planner.update(everything(objects))
+    for key in keys:
+        del objects.listener_sets[key]  # type: ignore[attr-defined]
+    for key in keys:
+        planner.update(Changes(listener_sets=frozenset({key})))
+    assert planner.current() == plan(objects)
+
+
+def test_gateways_that_want_the_same_farm_do_not_stop_the_others() -> None:
+    """A hash can be searched for; here all are the same."""
+    long = "a" * 100
+    keys = [ObjectKey("infra", f"{long}-{number}") for number in range(2)]
+    routes = [route(parents=[key._asdict()], name=f"{long}-{number}") for number, key in enumerate(keys)]
+    with mock.patch("kube_nftlb.names.digest", return_value="0123456789"):
+        objects = world([gateway(key=key) for key in keys], routes)
+        planner = Planner(objects)
+        (farm,) = planner.update(everything(objects)).farms
+        told = []
+        for key in keys:
+            del objects.gateways[key]  # type: ignore[attr-defined]
+            told.append(planner.update(Changes(gateways=frozenset({key}))).farms)
+    assert told in ([{}, {farm: None}], [{farm: None}, {}])
+    assert planner.current().farms == {}
+
+
+def test_the_hash_of_a_farms_name_is_too_long_to_be_searched_for() -> None:
+    (farm,) = plan(world([gateway()], [route()])).farms
+    assert len(farm.name.rpartition("-")[2]) >= 16

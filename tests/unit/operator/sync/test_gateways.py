@@ -35,6 +35,7 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.gateway.plan import plan
 from kube_nftlb.operator.informers.address_informer import AddressInformer
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
 from kube_nftlb.operator.model.pods import slim
@@ -364,6 +365,55 @@ async def test_a_farm_that_no_route_wants_is_deleted(kube: GatewayKube, time: Vi
         assert not farms(kube)
 
 
+@pytest.mark.parametrize("routed", [True, False])
+async def test_an_orphaned_farm_is_deleted_unless_a_route_wants_it(
+    kube: GatewayKube, time: VirtualTime, *, routed: bool
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        ((key, made),) = [(key, raw) for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]
+        if not routed:
+            kube.remove(TCP_ROUTES, "web", "default")
+            await asyncio.sleep(0.5)
+            assert not farms(kube)
+        orphaned = {**made, "metadata": {**made["metadata"], "ownerReferences": []}}
+        operator.put(kube, FARMS, orphaned)
+        await asyncio.sleep(0.5)
+        left = kube.find(FARMS, key[2], "default")
+        assert [each["kind"] for each in left["metadata"]["ownerReferences"]] == ["TCPRoute"] if left else not routed
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+async def test_finalizers_do_not_keep_the_farm_of_a_route(
+    kube: GatewayKube, time: VirtualTime, *, terminating: bool
+) -> None:
+    operator = Operator(time, kube)
+    farm = raw_route_farm("kept")
+    farm["metadata"]["finalizers"] = ["example.com/kept"]
+    if terminating:
+        farm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    operator.put(kube, FARMS, farm)
+    async with running(operator):
+        written = [each for each in kube.writes if each.resource is FARMS]
+        assert [each.verb for each in written] == (["patch"] if terminating else ["patch", "delete"])
+        assert written[0].body["metadata"]["finalizers"] is None
+
+
+async def test_a_farm_that_becomes_one_of_a_route_loses_its_finalizers(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        ((key, made),) = [(key, raw) for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]
+        theirs = {"finalizers": ["example.com/kept"], "labels": {}, "ownerReferences": []}
+        operator.put(kube, FARMS, {**made, "metadata": {**made["metadata"], **theirs}})
+        await asyncio.sleep(0.5)
+        taken = kube.find(FARMS, key[2], "default")
+        assert taken is not None
+        assert "finalizers" not in taken["metadata"]
+        assert taken["metadata"]["ownerReferences"]
+
+
 async def test_edits_of_a_farm_are_undone(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
     async with running(operator):
@@ -400,6 +450,10 @@ async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
         await asyncio.sleep(0.5)
         (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
         assert [(each["pod"], each["state"]) for each in reference["overrides"]] == [("web-1", "drain")]
+        await asyncio.sleep(2)
+        (state,), (wanted,) = operator.store.farms.values(), plan(operator.store.objects).farms.values()
+        assert wanted is not None
+        assert state.digest == wanted.digest, "nodes that have the farm have what was decided"
 
 
 async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: GatewayKube, time: VirtualTime) -> None:
