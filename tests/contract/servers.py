@@ -5,7 +5,7 @@ and connections beyond its backlog would seem to wait for rules.
 """
 
 import contextlib
-import select
+import selectors
 import socket
 import subprocess
 import sys
@@ -30,14 +30,29 @@ def start() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Serve until the standard input ends."""
-    with socket.create_server(("0.0.0.0", PORT), backlog=4096) as server:
+    """Serve until the standard input ends.
+
+    The client closes first: a server that does remembers the connection (TIME_WAIT), and drops the first packet of the
+    next one from the same address and port, for example by way of another Service.
+    """
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        listener = stack.enter_context(socket.create_server(("0.0.0.0", PORT), backlog=4096))
+        for each in (listener, sys.stdin):
+            selector.register(each, selectors.EVENT_READ)
         print("serving", flush=True)
-        while server in select.select([server, sys.stdin], [], [])[0]:
-            connection, _ = server.accept()
-            # Clients may have gone.
-            with connection, contextlib.suppress(OSError):
-                connection.sendall(connection.getsockname()[0].encode())
+        while ready := [key.fileobj for key, _ in selector.select()]:
+            if sys.stdin in ready:
+                return
+            for each in ready:
+                if each is listener:
+                    connection, _ = listener.accept()
+                    # Clients may have gone.
+                    with contextlib.suppress(OSError):
+                        connection.sendall(connection.getsockname()[0].encode())
+                    selector.register(stack.enter_context(connection), selectors.EVENT_READ)
+                elif isinstance(each, socket.socket):
+                    selector.unregister(each)
+                    each.close()
 
 
 if __name__ == "__main__":

@@ -146,7 +146,6 @@ def test_tcp_out_of_window(bed: Testbed, pods: Pods, service: Make, family: str)
     bed.reach(client.where, [server], web.ip(family))
     kind = socket.AF_INET if family == "ipv4" else socket.AF_INET6
     connection = bed.connect(client.where, web.ip(family))
-    source_port = connection.socket.getsockname()[1]
     # All TCP of the node comes to this socket: only the last question's has to fit into its buffer.
     raw = bed.keep(server.where, lambda: socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_TCP))
     raw.settimeout(0.2)
@@ -154,7 +153,7 @@ def test_tcp_out_of_window(bed: Testbed, pods: Pods, service: Make, family: str)
     # A bare ACK of the server's, with a sequence number far beyond the window. If it came to the client with the
     # pod's address, the client would know no such connection, and would answer with a reset. The server would believe
     # that, as its number is the one that the server itself acknowledges here.
-    sent, acknowledged = numbers(raw, source_port)
+    source_port, sent, acknowledged = numbers(raw, client.ips[family])
     beyond = (sent + 0x2000_0000) & 0xFFFF_FFFF
     segment = struct.pack("!HHIIBBHHH", 80, source_port, beyond, acknowledged, 5 << 4, 0x10, 1024, 0, 0)
     for _ in range(3):
@@ -164,20 +163,23 @@ def test_tcp_out_of_window(bed: Testbed, pods: Pods, service: Make, family: str)
         assert connection.ask().pod == server.name, "the connection goes on"
 
 
-def numbers(raw: socket.socket, source_port: int) -> tuple[int, int]:
-    """The sequence numbers of the next byte of the server and of the next byte of the client."""
-    of_server = of_client = 0
+def numbers(raw: socket.socket, client: str) -> tuple[int, int, int]:
+    """The client's port as the server sees it, and the sequence numbers of the server's and the client's next byte.
+
+    The port may be another than the client's own: the kernel changes one that is in use at the same server.
+    """
+    port = of_server = of_client = 0
     with contextlib.suppress(TimeoutError):
         while True:
-            data = raw.recv(65536)
+            data, (address, *_) = raw.recvfrom(65536)
             if raw.family == socket.AF_INET:
                 data = data[(data[0] & 15) * 4 :]  # IPv4 comes with its head
-            source, _, sequence, of_other, offset, flags = struct.unpack("!HHIIBB", data[:14])
-            if source == source_port:
-                of_server = of_other
+            source, target, sequence, of_other, offset, flags = struct.unpack("!HHIIBB", data[:14])
+            if (address, target) == (client, 80):
+                port, of_server = source, of_other
                 of_client = sequence + len(data) - (offset >> 4) * 4 + (flags >> 1 & 1)
     assert of_server
-    return of_server, of_client & 0xFFFF_FFFF
+    return port, of_server, of_client & 0xFFFF_FFFF
 
 
 def with_checksum(segment: bytes, kind: int, source: str, target: str) -> bytes:
