@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.operator.gateway.farms import farm_name
+from kube_nftlb.operator.gateway.listeners import ListenerKey
+from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
 from lab import addresses
 from lab.places import CLIENT
 from tests.builders.gateways import backend, gateway, grant, listener, route
-from tests.builders.manifests import service
+from tests.builders.manifests import farm, service
 from tests.chance import is_likely
 from tests.docs import fields
 from tests.docs.reader import ROOT
@@ -66,9 +69,30 @@ def test_a_gateway_gets_an_address_and_serves_its_route_inside_and_outside(
     assert found["listeners"][0]["attachedRoutes"] == 1
     for where in (CLIENT, client):
         cluster.reaches(where, cluster.pods("web", namespace), address["value"], 8080)
-    (farm,) = cluster.get("farm", namespace=namespace, labelSelector="kube-nftlb.io/route=web")["items"]
-    assert farm["metadata"]["ownerReferences"][0]["kind"] == "TCPRoute"
+    (made,) = cluster.get("farm", namespace=namespace, labelSelector="kube-nftlb.io/route=web")["items"]
+    assert made["metadata"]["ownerReferences"][0]["kind"] == "TCPRoute"
     says(cluster, "web", namespace, Accepted=("True", "Accepted"), ResolvedRefs=("True", "ResolvedRefs"))
+
+
+@pytest.mark.parametrize("cascade", ["background", "orphan"])
+def test_nothing_keeps_the_farm_of_a_route_that_is_gone(
+    cluster: Cluster, namespace: str, client: str, ip: str, cascade: str
+) -> None:
+    serving(cluster, namespace, web=1)
+    names = ObjectKey(namespace, "edge"), ListenerKey(None, "tcp"), RouteKey("TCPRoute", namespace, "web")
+    name = farm_name(*names, "ipv4")
+    before = farm(name, namespace, addresses=[{"ip": "10.99.9.8", "ports": "80"}])
+    before["metadata"]["finalizers"] = ["example.com/kept"]
+    cluster.apply(before)
+    cluster.apply(
+        gateway("edge", namespace, listener("tcp", 80), addresses=(ip,)),
+        route("web", namespace, "edge", backend("web")),
+    )
+    programmed(cluster, "edge", namespace)
+    cluster.reaches(client, cluster.pods("web", namespace), ip)
+    cluster.kubectl("delete", "tcproute", "web", "-n", namespace, f"--cascade={cascade}")
+    eventually(lambda: cluster.farm(name, namespace) is None, "the farm is gone")
+    assert not cluster.answers(client, ip, 80, "--timeout", "0.3", number=2)
 
 
 def test_the_first_byte_comes_soon(cluster: Cluster, namespace: str, client: str) -> None:
