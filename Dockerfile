@@ -33,7 +33,7 @@ FROM ${BASE}
 # Nobody in here is to become somebody else: no file keeps a setuid or setgid bit.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        libev4t64 libjansson4 libmnl0 libnftables1 nftables python3 \
+        bird2 libev4t64 libjansson4 libmnl0 libnftables1 nftables python3 \
     && apt-get clean \
     && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* \
     && find / -xdev -type f -perm /6000 -exec chmod a-s {} +

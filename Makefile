@@ -48,7 +48,7 @@ conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with
 	$(BIN)/python -m tests.upstream
 
 conformance-gateway: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
-conformance-gateway: .venv/ready ## Run the Gateway API's own tests of TCP and UDP on real nodes, with both engines (root; most of an hour)
+conformance-gateway: .venv/ready ## Run the Gateway API's own tests of TCP and UDP on real nodes, with both engines (root; minutes, and some more to build them)
 	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
 	$(BIN)/python -m tests.upstream.gateway
 

@@ -315,6 +315,20 @@ class AgentSettings(CommonSettings):
         "/run/kube-nftlb-responder/socket"
     )
     """Socket of the process that answers ARP and NDP for the addresses that this node announces."""
+    bgp: Annotated[Switch, Variable("KUBE_NFTLB_BGP", "addresses.bgp.enabled")] = False
+    """Announce the addresses of pools with `announce.bgp` by BGP.
+
+    The agents write a route for each into a kernel table of its own, from which a routing daemon announces it.
+    """
+    bgp_table: Annotated[
+        Number, Variable("KUBE_NFTLB_BGP_TABLE", "addresses.bgp.table"), Interval(ge=256, le=2**32 - 1)
+    ] = 4242
+    """Number of that table, which nothing else must use."""
+    bird_dir: Annotated[Path | None, Allowed("a directory"), Variable("KUBE_NFTLB_BIRD_DIR")] = None
+    """Directory of the configuration and the control socket of the BIRD that announces these routes, shared with it.
+
+    Without one, another daemon reads the table.
+    """
     conntrack: ConntrackSettings = ConntrackSettings()
     traffic: TrafficSettings | None = None
     """None if the metrics of farms are off."""

@@ -76,11 +76,15 @@ def up(
             "--gateway-api", help=f"Install the CRDs of Gateway API {crds.version()}, and serve it; with --addresses."
         ),
     ] = False,
+    routers: Annotated[
+        int, typer.Option(min=0, help="Number of routers before the client, to which nodes announce addresses by BGP.")
+    ] = 0,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or gateway_api else "off"}
-    settings = {"operator": {**switch, "KUBE_NFTLB_GATEWAY": "on" if gateway_api else "off"}, "agent": switch}
+    switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or gateway_api or routers else "off"}
+    of_agents = {**switch, "KUBE_NFTLB_BGP": "on" if routers else "off"}
+    settings = {"operator": {**switch, "KUBE_NFTLB_GATEWAY": "on" if gateway_api else "off"}, "agent": of_agents}
     with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(
@@ -93,6 +97,7 @@ def up(
             operators=operators,
             runtime=runtime.value,
             kubernetes=kubernetes,
+            routers=routers,
             gateway_api=gateway_api,
         )
         report("ready")
@@ -139,7 +144,8 @@ def bin_folder(context: typer.Context) -> None:
 def execute(
     context: typer.Context,
     where: Annotated[
-        str, typer.Argument(metavar="NODE|POD|client", help="A node, a pod as NAME or NAMESPACE/NAME, or client.")
+        str,
+        typer.Argument(metavar="NODE|POD|client", help="A node, a router, a pod (NAME or NAMESPACE/NAME), or client."),
     ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...")],
 ) -> None:

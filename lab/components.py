@@ -9,6 +9,8 @@ from pathlib import Path
 from lab import flags
 from lab.addresses import NodePlan
 from lab.flannel import config as flannel
+from lab.routing import packages, plan
+from lab.routing.plan import RouterPlan
 from lab.state import LabFiles
 
 ETCD = "etcd"
@@ -19,6 +21,7 @@ OPERATOR = "operator"
 AGENT = "agent"
 NFTLB = "nftlb"
 RESPONDER = "responder"
+BIRD = packages.BIRD
 KUBE_PROXY = "kube-proxy"
 BESIDE = "+kube-nftlb"
 """The end of the names of proxies that run while nftlb and the agents wait to be started."""
@@ -37,6 +40,10 @@ CNI_PLUGINS = "/usr/lib/cni"
 
 ADDRESSES = "KUBE_NFTLB_ADDRESSES"
 """The setting of agents by which they announce addresses, and have a responder."""
+BGP = "KUBE_NFTLB_BGP"
+"""The setting of agents by which they announce by BGP, and have a BIRD in a lab with routers."""
+_BIRD_GRACE_S = 25.0
+"""It waits for the agent to end."""
 _AGENT_GRACE_S = 100.0
 """It waits for the proxy that takes over from it."""
 
@@ -70,6 +77,7 @@ class Blueprint:
     """
     runtime: str = NAMESPACES
     """The runtime of pods, one of RUNTIMES."""
+    bgp_routers: list[RouterPlan] = field(default_factory=list)
     crds: Sequence[Path] = ()
     """Folders with further CustomResourceDefinitions, which are installed before anything of kube-nftlb starts."""
 
@@ -95,6 +103,16 @@ class Blueprint:
         """Return flannel's daemons, which connect the nodes once their Nodes exist; none where the lab does it."""
         return [self._flannel(node) for node in self.nodes] if FLANNEL in self.programs else []
 
+    def frr(self) -> list[Component]:
+        """Return the daemons of the routers between nodes and client, zebra first."""
+        found = []
+        for router in self.bgp_routers:
+            folder = str(self.files.router(router.name))
+            for daemon in plan.DAEMONS:
+                argv = plan.command(router, daemon, str(self.programs[daemon]), folder)
+                found.append(Component(daemon, router.name, argv, packages.environment(self.programs)))
+        return found
+
     def operators_and_daemons(self) -> list[Component]:
         """Return the operators and nftlb daemons, which can start before the nodes exist."""
         if not self.has_kube_nftlb:
@@ -102,7 +120,8 @@ class Blueprint:
         operators = [self._operator(number) for number in range(1, self.operators + 1)]
         daemons = [self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes]
         announcing = [node for node in self.nodes if self._settings(AGENT, node).get(ADDRESSES) == "on"]
-        return [*operators, *self._waiting([*daemons, *map(self._responder, announcing)])]
+        birds = [self._bird(node) for node in announcing if self._has_bird(node)]
+        return [*operators, *self._waiting([*daemons, *map(self._responder, announcing), *birds])]
 
     def proxies(self) -> list[Component]:
         """Return the service proxies of all nodes; empty for the proxy ``none``."""
@@ -133,6 +152,7 @@ class Blueprint:
             *self.controllers(),
             *self.kubelets(),
             *self.routers(),
+            *self.frr(),
             *self.operators_and_daemons(),
             *self.proxies(),
         ]
@@ -187,8 +207,20 @@ class Blueprint:
     def _module(self, name: str, module: str, *arguments: str) -> Component:
         return Component(name, None, (sys.executable, "-m", module, *arguments))
 
+    def _has_bird(self, node: NodePlan) -> bool:
+        return packages.BIRD in self.programs and self._settings(AGENT, node).get(BGP) == "on"
+
+    def _bird(self, node: NodePlan) -> Component:
+        """Return BIRD as it runs beside the agent, with the capabilities that its container has."""
+        only = ("setpriv", "--bounding-set=-all,+net_bind_service,+net_admin,+net_raw", "--inh-caps=-all")
+        program = (sys.executable, "-m", "kube_nftlb.announce.bird", _bird_dir(node), str(self.files.bird_secret))
+        argv = (*only, *program, str(self.programs[packages.BIRD]))
+        return Component(BIRD, node.name, argv, packages.environment(self.programs), grace_s=_BIRD_GRACE_S)
+
     def _node_environment(self, node: NodePlan) -> dict[str, str]:
+        own = {"KUBE_NFTLB_BIRD_DIR": _bird_dir(node)} if self._has_bird(node) else {}
         return {
+            **own,
             "KUBE_NFTLB_NODE_NAME": node.name,
             "KUBE_NFTLB_RUN_DIR": str(self.files.run(node.name)),
             "KUBE_NFTLB_NFTLB_PORT": "5555",
@@ -226,6 +258,10 @@ class Blueprint:
     def _settings(self, name: str, node: NodePlan | None) -> dict[str, str]:
         own = self.settings.get(f"{name}@{node.name}", {}) if node else {}
         return {**self.settings.get(name, {}), **own}
+
+
+def _bird_dir(node: NodePlan) -> str:
+    return f"/run/bird-{node.name}"
 
 
 def _responder_socket(node: NodePlan) -> str:

@@ -25,6 +25,7 @@ from kube_nftlb.netfilter.namespaces import (
 )
 from lab import addresses, namespaces
 from lab.components import Blueprint
+from lab.routing.plan import plan_routers
 from lab.state import LabFiles
 from lab.supervisor import Supervisor
 
@@ -40,6 +41,7 @@ class Order:
     runtime: str
     snapshotter: str  # of containerd, empty without it
     operators: int
+    routers: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
     crds: list[str]
@@ -61,6 +63,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         order.operators,
         order.settings,
         order.runtime,
+        plan_routers(order.routers),
         [Path(folder) for folder in order.crds],
     )
     supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))

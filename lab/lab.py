@@ -15,6 +15,8 @@ from lab.containers import images, probe
 from lab.gateway import crds
 from lab.kubelet import plugins
 from lab.places import Places, host_pids, split_pod
+from lab.routing import packages
+from lab.routing.plan import plan_routers
 from lab.state import LabFiles
 
 _T = TypeVar("_T")
@@ -43,6 +45,7 @@ class Lab:
         runtime: str = components.NAMESPACES,
         operators: int = 1,
         kubernetes: str | None = None,
+        routers: int = 0,
         gateway_api: bool = False,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
@@ -51,10 +54,12 @@ class Lab:
         kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
         are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
-        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API.
+        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API. With ``routers``,
+        the client is behind as many that speak BGP, and the nodes have BIRD.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
+        plan_routers(routers)
         version = versions.of(kubernetes)
         if (network := plugins.chosen()) and runtime == components.CONTAINERS:
             raise errors.LabError(f"{plugins.VARIABLE} is for labs without containers")
@@ -63,6 +68,8 @@ class Lab:
             programs.network_plugins(report)
         if plugins.backend():
             found = {**found, **programs.flannel(report)}
+        if routers:
+            found = {**found, **packages.ensure(programs.cache_folder(), report)}
         snapshotter = ""
         if runtime == components.CONTAINERS:
             report("checking that this machine can run containers")
@@ -76,6 +83,7 @@ class Lab:
             runtime=runtime,
             snapshotter=snapshotter,
             operators=operators,
+            routers=routers,
             programs=found,
             settings=settings or {},
             crds=[crds.ensure(report)] if gateway_api else [],

@@ -33,6 +33,7 @@ def launch(
     proxy: str,
     kubernetes: str,
     operators: int,
+    routers: int,
     programs: Mapping[str, Path],
     settings: Mapping[str, Mapping[str, str]],
     crds: Sequence[Path],
@@ -62,6 +63,7 @@ def launch(
                     runtime=runtime,
                     snapshotter=snapshotter,
                     operators=operators,
+                    routers=routers,
                     programs={name: str(path) for name, path in programs.items()},
                     settings={name: dict(values) for name, values in settings.items()},
                     crds=[str(folder) for folder in crds],
@@ -72,7 +74,9 @@ def launch(
                 starter = _start(order, files)
                 theirs.close()
                 _link(files.bin, programs)
-                record = LabRecord(nodes, zones, proxy, str(files.bin), pid=0, kubernetes=kubernetes, runtime=runtime)
+                record = LabRecord(
+                    nodes, zones, proxy, str(files.bin), pid=0, kubernetes=kubernetes, runtime=runtime, routers=routers
+                )
                 _follow(ours, files, record, report)
                 starter.wait()
     finally:

@@ -8,12 +8,16 @@ from pyroute2 import IPRoute
 
 from lab import addresses
 from lab.addresses import Interfaces, NodePlan
+from lab.routing.plan import CLIENT_OUTSIDE, OUTSIDE, SWITCH_OUTSIDE, RouterPlan
 
 _LOOPBACK = 1
 _NO_DAD = 0x02  # IFA_F_NODAD: the IPv6 address is usable at once
 _HAIRPIN = 1
+_BY_CONNECTION = {"net/ipv4/fib_multipath_hash_policy": 1, "net/ipv6/fib_multipath_hash_policy": 1}
+"""Packets of a connection have one path of several."""
 
 CLUSTER_BRIDGE = "br0"
+OUTSIDE_BRIDGE = "br1"
 POD_BRIDGE = "cni0"
 
 
@@ -28,12 +32,12 @@ def set_up_root(nodes: Iterable[NodePlan]) -> None:
             _add_pod_routes(ip, node)
 
 
-def attach(namespace: Path, port: str, bridge: str) -> None:
-    """Connect another network namespace to a bridge of this one: ``port`` is the local end, ``eth0`` the other."""
+def attach(namespace: Path, port: str, bridge: str, end: str = "eth0") -> None:
+    """Connect another network namespace to a bridge of this one: ``port`` is the local end, ``end`` the other."""
     descriptor = os.open(namespace, os.O_RDONLY)
     try:
         with IPRoute() as ip:
-            ip.link("add", ifname=port, kind="veth", peer={"ifname": "eth0", "net_ns_fd": descriptor})
+            ip.link("add", ifname=port, kind="veth", peer={"ifname": end, "net_ns_fd": descriptor})
             ours = _index(ip, port)
             ip.link("set", index=ours, master=_index(ip, bridge), state="up")
             # For a pod that is its own backend, the bridge sends a frame back through the port it came from.
@@ -69,6 +73,40 @@ def set_up_node(node: NodePlan, connected: Iterable[NodePlan]) -> None:
         for other in connected:
             if other.number != node.number:
                 _add_pod_routes(ip, other)
+
+
+def add_outside() -> None:
+    """Add the bridge behind the routers."""
+    with IPRoute() as ip:
+        _add_bridge(ip, OUTSIDE_BRIDGE, SWITCH_OUTSIDE)
+
+
+def set_up_router(router: RouterPlan) -> None:
+    """Set up a router: ``eth0`` to the nodes, ``eth1`` to the client. Routes to addresses of Services come by BGP."""
+    _sysctls({"net/ipv4/ip_forward": 1, "net/ipv6/conf/all/forwarding": 1, **_BY_CONNECTION})
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+        _add_addresses(ip, _index(ip, "eth0"), router.inside)
+        _add_addresses(ip, _index(ip, "eth1"), router.outside)
+
+
+def set_up_client_behind(routers: Iterable[RouterPlan]) -> None:
+    """Set up a client that sends its connections by all routers."""
+    _sysctls(_BY_CONNECTION)
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+        _add_addresses(ip, _index(ip, "eth0"), CLIENT_OUTSIDE)
+        hops = [_hosts(router.outside) for router in routers]
+        for number, dst in enumerate(("0.0.0.0/0", "::/0")):
+            ip.route("add", dst=dst, multipath=[{"gateway": hop[number]} for hop in hops])
+
+
+def add_routes_outside(routers: Iterable[RouterPlan]) -> None:
+    """Have a node answer clients behind the routers by all of these."""
+    with IPRoute() as ip:
+        hops = [_hosts(router.inside) for router in routers]
+        for number, network in enumerate(OUTSIDE):
+            ip.route("add", dst=str(network), multipath=[{"gateway": hop[number]} for hop in hops])
 
 
 def prepare_end() -> None:

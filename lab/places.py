@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kube_nftlb import errors
 from lab import addresses, components
+from lab.routing.plan import plan_routers
 from lab.state import LabFiles, LabRecord
 
 CLIENT = "client"
@@ -19,6 +20,7 @@ class Places:
         self._files = files
         self._record = record
         self._nodes = [node.name for node in addresses.plan_nodes(record.nodes, record.zones)]
+        self._routers = [router.name for router in plan_routers(record.routers)]
 
     def netns(self, where: str) -> Path:
         """Return the file of a network namespace. Raises LabError if there is no such place."""
@@ -26,7 +28,8 @@ class Places:
             return Path(f"/proc/{self._record.pid}/ns/net")
         path = self._inside(self._netns(where))
         if not path.exists():
-            raise errors.LabError(f"no running pod {where!r}; other places: {', '.join([*self._nodes, CLIENT])}")
+            others = ", ".join([*self._nodes, *self._routers, CLIENT])
+            raise errors.LabError(f"no running pod {where!r}; other places: {others}")
         return path
 
     def mounts(self, where: str) -> Path | None:
@@ -40,7 +43,7 @@ class Places:
         return Path(f"/proc/{self._record.pid}/root{path}")
 
     def _netns(self, where: str) -> Path:
-        if where == CLIENT or where in self._nodes:
+        if where in (CLIENT, *self._nodes, *self._routers):
             return self._files.netns / where
         return self._files.pod_netns(*split_pod(where))
 

@@ -35,7 +35,7 @@ _MORE = {
     "KUBE_NFTLB_GATEWAY": "operator-gateway",
 }
 """The operator's further rules, by the setting that needs them, as in the chart's template."""
-_OF_AGENTS = {"KUBE_NFTLB_ADDRESSES": "agent-addresses"}
+_OF_AGENTS = {"KUBE_NFTLB_ADDRESSES": "agent-addresses", "KUBE_NFTLB_BGP": "agent-bgp-peers"}
 """The same of the agents."""
 _IN_NAMESPACE = {"agent-addresses": "agent-namespace-addresses"}
 """Those that come with these in the namespace of kube-nftlb."""

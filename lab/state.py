@@ -20,6 +20,7 @@ class LabRecord:
     pid: int  # the supervisor's, on the host
     kubernetes: str  # the version in full
     runtime: str = "namespaces"  # how pods run, one of components.RUNTIMES
+    routers: int = 0  # between the nodes and the client
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class LabFiles:
     def flannel_network(self) -> Path:
         """Flannel's configuration of the network."""
         return self.flannel / "net-conf.json"
+
+    def router(self, name: str) -> Path:
+        """Return the folder of a router's configuration."""
+        return self.root / "routers" / name
+
+    @property
+    def bird_secret(self) -> Path:
+        """The folder with the passwords of BGP sessions, as a mounted Secret."""
+        return self.root / "routers" / "secret"
 
     @property
     def pause_image(self) -> Path:

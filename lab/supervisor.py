@@ -16,6 +16,8 @@ from lab.flannel import config as flannel
 from lab.kubelet import plugins
 from lab.places import CLIENT
 from lab.processes import Process, Processes
+from lab.routing import plan
+from lab.routing.plan import RouterPlan
 
 _LOG_TAIL_BYTES = 1500
 _CRASH_LOOP = 3
@@ -76,6 +78,7 @@ class Supervisor:
             if self._blueprint.runtime == components.CONTAINERS:
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
+            self._start(self._blueprint.frr())
             await readiness.apply_crds(client, crds)
             if with_crds:
                 of_operator, of_agents = map(self._settings_of, (components.OPERATOR, components.AGENT))
@@ -120,9 +123,33 @@ class Supervisor:
             if self._blueprint.runtime == components.CONTAINERS:
                 container_nodes.prepare(self._files, node, self._snapshotter)
         namespaces.create_network(netns / CLIENT)
+        if self._blueprint.bgp_routers:
+            self._set_up_routers(self._blueprint.bgp_routers)
+            return
         network.attach(netns / CLIENT, CLIENT, network.CLUSTER_BRIDGE)
         # As a router that has learned the routes to the VIPs from the first node.
         in_namespace(netns / CLIENT, lambda: network.set_up_end(addresses.CLIENT, nodes[0].addresses))
+
+    def _set_up_routers(self, routers: list[RouterPlan]) -> None:
+        netns, nodes = self._files.netns, self._blueprint.nodes
+        network.add_outside()
+        for router in routers:
+            namespaces.create_network(netns / router.name)
+            network.attach(netns / router.name, router.name, network.CLUSTER_BRIDGE)
+            network.attach(netns / router.name, f"{router.name}-out", network.OUTSIDE_BRIDGE, "eth1")
+            in_namespace(netns / router.name, partial(network.set_up_router, router))
+            folder = self._files.router(router.name)
+            folder.mkdir(parents=True)
+            for name, text in {**plan.files(router, nodes), "group": plan.GROUP}.items():
+                (folder / name).write_text(text)
+        network.attach(netns / CLIENT, CLIENT, network.OUTSIDE_BRIDGE)
+        in_namespace(netns / CLIENT, partial(network.set_up_client_behind, routers))
+        for node in nodes:
+            in_namespace(netns / node.name, partial(network.add_routes_outside, routers))
+        self._files.bird_secret.mkdir()
+        for router in routers:
+            if router.password:
+                (self._files.bird_secret / router.name).write_text(router.password)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "status":

@@ -30,7 +30,11 @@ _SECTIONS = (
     ("NftlbAddressPool: spec", "pool.spec"),
     ("NftlbAddressPool: spec.announce", "pool.spec.announce"),
     ("NftlbAddressPool: spec.announce.l2", "pool.spec.announce.l2"),
+    ("NftlbAddressPool: spec.announce.bgp", "pool.spec.announce.bgp"),
     ("NftlbAddressPool: status", "pool.status"),
+    ("NftlbBGPPeer: spec", "peer.spec"),
+    ("NftlbBGPPeer: spec.bfd", "peer.spec.bfd"),
+    ("NftlbNode: status.bgp", "node.status.bgp"),
 )
 
 

@@ -3,6 +3,7 @@
 Conntrack entries stay: if another service proxy takes over, open connections go on.
 """
 
+import asyncio
 import os
 from errno import EAFNOSUPPORT, ENOENT, EOPNOTSUPP
 
@@ -12,6 +13,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES_TABLE
 from kube_nftlb.agent.table.layout import TABLE
+from kube_nftlb.announce.bgp.table import remove_all
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.nftlb import layout, loading
@@ -28,7 +30,7 @@ _log = structlog.get_logger()
 
 
 async def clean(settings: NftlbSettings, nft: Nft) -> None:
-    """Remove the tables, the addresses given to pods, and the files, if they exist.
+    """Remove the tables, the routes of announced addresses, those given to pods, and the files, if they exist.
 
     The agent must not be running: it would restore them. Raises KernelError if a table cannot be removed.
     """
@@ -47,6 +49,10 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
                 failures.append(str(error))
         else:
             _log.info("table removed", table=table)
+    try:
+        await asyncio.to_thread(remove_all)
+    except OSError as error:
+        failures.append(f"the routes of announced addresses: {error}")
     await PodAddresses(settings.pods_file).tidy()
     settings.nftables_file.unlink(missing_ok=True)
     if failures:

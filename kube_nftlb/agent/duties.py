@@ -1,7 +1,6 @@
 """The duties of an agent, each a task of its own, and the parts that they share."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from kube_nftlb import metrics
 from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.announcing.announcing import Announcing
+from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -29,6 +29,8 @@ from kube_nftlb.agent.status.node_reporter import NodeReporter
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
+from kube_nftlb.announce.bgp.table import RouteTable
+from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -83,10 +85,19 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     announcing = None
     if settings.addresses:
         announcing = Announcing(
-            kube, settings.node_name, settings.namespace, settings.responder_socket, state, reporter.changed
+            kube,
+            settings.node_name,
+            settings.namespace,
+            settings.responder_socket,
+            state,
+            reporter.changed,
+            RouteTable(settings.bgp_table) if settings.bgp else None,
+            _bird(settings, kube, reporter.changed),
         )
         reporter.addresses = lambda: announcing.summary
-    gauges = Gauges(state, reconciler, settings.sysctl_dir, announcing.counts if announcing is not None else Counter)
+        reporter.bgp = lambda: announcing.bgp
+    of_addresses = (announcing.counts, lambda: announcing.bgp) if announcing is not None else ()
+    gauges = Gauges(state, reconciler, settings.sysctl_dir, *of_addresses)
     page = metrics.Page("agent", gauges.refresh)
     listening = await serve(
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
@@ -132,6 +143,12 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         duties["daemon-set"] = daemon_set.run
     groups = stop_first, stop_after_handover, on_proxy_ports, duties
     return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups, announcing)
+
+
+def _bird(settings: AgentSettings, kube: Kube, on_change: Callable[[], None]) -> Bird | None:
+    if not settings.bgp or settings.bird_dir is None:
+        return None
+    return Bird(kube, settings.node_name, settings.bgp_table, BirdControl(settings.bird_dir), on_change)
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -79,8 +79,10 @@ async def _run(settings: AgentSettings) -> None:
                 partial(_end, on_proxy_ports),
                 proxy_gone=proxy is not None and proxy.gone,
             )
-        if why is not ShutdownReason.RESTART and agent.announcing is not None:
-            await agent.announcing.give_up()
+        if agent.announcing is not None:
+            if why is not ShutdownReason.RESTART:
+                await agent.announcing.give_up()
+            agent.announcing.end()
         await _end(stop_after_handover)
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)

@@ -21,6 +21,13 @@ PoolRange = Annotated[
 
 WhenEmpty = Literal["announce", "withdraw"]
 
+Community = Annotated[
+    str,
+    Field(max_length=32, pattern=r"^[0-9]{1,10}(:[0-9]{1,10}){1,2}$", json_schema_extra=rules.schema(rules.COMMUNITY)),
+    AfterValidator(rules.validator(rules.COMMUNITY)),
+]
+"""A BGP community, such as ``65000:100``, or a large one, such as ``65000:1:2``."""
+
 InterfacePattern = Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9_.:*?@-]+$")]
 
 
@@ -42,12 +49,45 @@ class AnnounceL2(Model):
     ] = None
 
 
+class AnnounceBGP(Model):
+    """Which nodes announce the addresses of a pool by BGP, and how."""
+
+    node_selector: Annotated[Selector, Field(description="Nodes that may announce them. Absent: all.")] = Selector()
+    communities: Annotated[
+        tuple[Community, ...],
+        Field(
+            description="BGP communities of the routes, such as 65000:100, or large ones, such as 65000:1:2.",
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    local_pref: Annotated[
+        int | None,
+        Field(description="Local preference of the routes, for peers with our own AS number.", ge=0, le=2**32 - 1),
+    ] = None
+    aggregation_length: Annotated[
+        int,
+        Field(
+            description="Prefix length of the routes to IPv4 addresses. A shorter one than 32 stands for all addresses "
+            "in it, once the node may announce one of them; it is used where the pool has all of them in one range.",
+            ge=8,
+            le=32,
+        ),
+    ] = 32
+    aggregation_length_v6: Annotated[int, Field(description="The same of IPv6.", ge=16, le=128)] = 128
+
+
 class Announce(Model):
     """How the addresses of a pool are announced."""
 
-    l2: Annotated[AnnounceL2, Field(description="By ARP and NDP, on the segment whose subnet has the address.")] = (
-        AnnounceL2()
-    )
+    l2: Annotated[
+        AnnounceL2 | None,
+        Field(description="By ARP and NDP, on the segment whose subnet has the address. Absent: so too, without bgp."),
+    ] = None
+    bgp: Annotated[
+        AnnounceBGP | None,
+        Field(description="By BGP, where the chart's addresses.bgp.enabled is set. Absent: not by BGP."),
+    ] = None
     when_empty: Annotated[
         WhenEmpty,
         Field(
@@ -55,6 +95,11 @@ class Announce(Model):
             "answers for it, and clients are refused at once. withdraw: nobody answers."
         ),
     ] = "announce"
+
+    @property
+    def on_segment(self) -> AnnounceL2 | None:
+        """Return how they are announced by ARP and NDP; None if they are not."""
+        return AnnounceL2() if self.l2 is None and self.bgp is None else self.l2
 
 
 class AddressPoolSpec(Model):

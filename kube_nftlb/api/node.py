@@ -13,6 +13,7 @@ DRAINING_SHOWN_MAX = 100
 ANNOUNCED_SHOWN_MAX = 1000
 BLOCKED_SHOWN_MAX = 20
 BLOCKED_ADDRESSES_MAX = 10
+SESSIONS_SHOWN_MAX = 32
 
 
 class FarmProblem(Model):
@@ -97,6 +98,35 @@ class NodeAddresses(Model):
     ] = ()
 
 
+class BGPSession(Model):
+    """A BGP session of a node with a router."""
+
+    peer: Annotated[str, Field(description="Name of the NftlbBGPPeer.", max_length=253)]
+    state: Annotated[str, Field(description="Established, or as BIRD calls what it is on its way to.", max_length=32)]
+    prefixes: Annotated[int, Field(description="Number of routes that the router was told of.", ge=0)] = 0
+    last_error: Annotated[
+        str, Field(description="Why the session last ended, or cannot begin; empty if it never did.", max_length=256)
+    ] = ""
+
+
+class NodeBGP(Model):
+    """What a node announces by BGP."""
+
+    prefixes: Annotated[int, Field(description="Number of routes that the agent has written.", ge=0)] = 0
+    established: Annotated[int, Field(description="Number of sessions that are established.", ge=0)] = 0
+    number: Annotated[int, Field(description="Number of all sessions.", ge=0)] = 0
+    sessions: Annotated[
+        tuple[BGPSession, ...],
+        Field(
+            description="The first of them, those that are not established before the others. None without our BIRD.",
+            max_length=SESSIONS_SHOWN_MAX,
+        ),
+    ] = ()
+    last_error: Annotated[
+        str, Field(description="Why routes cannot be written, or BIRD does not answer.", max_length=512)
+    ] = ""
+
+
 class NodeStatus(Model):
     """The observed state of a node."""
 
@@ -160,6 +190,9 @@ class NodeStatus(Model):
     addresses: Annotated[
         NodeAddresses, Field(description="Addresses of NftlbAddressPools that the node announces, or does not.")
     ] = NodeAddresses()
+    bgp: Annotated[
+        NodeBGP, Field(description="Routes and sessions, where the chart's addresses.bgp.enabled is set.")
+    ] = NodeBGP()
     drift_repaired: Annotated[
         int,
         Field(description="How often drift in the kernel was repaired since the agent started.", ge=0),

@@ -153,6 +153,20 @@ PORTS = Rule[str](
     "must start a range with its lower port, such as 8000-8003",
 )
 
+
+def _is_community(text: str) -> bool:
+    parts = text.split(":")
+    return all(int(part) <= (65535 if len(parts) == 2 else 2**32 - 1) for part in parts)
+
+
+COMMUNITY = Rule[str](
+    "community",
+    "self.split(':').all(p, int(p) <= (size(self.split(':')) == 2 ? 65535 : 4294967295))",
+    _is_community,
+    "must be a community of two numbers up to 65535, such as 65000:100, or a large one of three up to 4294967295, such "
+    "as 65000:1:2",
+)
+
 PORT_REFERENCE = Rule[int | str](
     "port-reference",
     "type(self) != int || (self >= 1 && self <= 65535)",
@@ -181,4 +195,4 @@ POLICY_NAME = Rule[str](
     "the name of a policy must not contain a dot nor be longer than 63 characters, or no farm could refer to it",
 )
 
-VALUE_RULES = (IP, IP_OR_EMPTY, CIDR, SOURCE_RANGE, ADDRESS_RANGE, PORTS)
+VALUE_RULES = (IP, IP_OR_EMPTY, CIDR, SOURCE_RANGE, ADDRESS_RANGE, PORTS, COMMUNITY)

@@ -122,9 +122,15 @@ NODE_ADDRESSES = gauge(
     "kube_nftlb_node_addresses",
     "Addresses of NftlbAddressPools, as this node sees them; none if addresses.enabled of the chart is off.",
     "agent",
-    state="announced (this node answers for them), in_use (another host has them), no_link (none of its interfaces has "
+    state="announced (by this node), in_use (another host has them), no_link (none of its interfaces has "
     "their subnet), blocked (it would not announce them for another reason, even if no other node did: see "
     "status.addresses of its NftlbNode), standby (all others)",
+)
+BGP_SESSIONS = gauge(
+    "kube_nftlb_bgp_sessions",
+    "BGP sessions with the routers that NftlbBGPPeers name; none if addresses.bgp.enabled of the chart is off.",
+    "agent",
+    state=("established", "down"),
 )
 ADDRESSES_TAKEN = counter(
     "kube_nftlb_addresses_taken_total",

@@ -24,6 +24,8 @@ EXTRAS: dict[str, Any] = {
     "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
 }
 
+BGP: dict[str, Any] = {"enabled": True, "table": 5000, "bird": {"passwordSecret": "bgp"}}
+
 VALUES: dict[str, dict[str, Any]] = {
     "default": {},
     "replacing-kube-proxy": {
@@ -79,7 +81,7 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "readinessGate": {"enabled": True, "admissionPolicy": True},
         "serviceStatus": {"enabled": True},
-        "addresses": {"enabled": True, "withoutClass": True},
+        "addresses": {"enabled": True, "withoutClass": True, "bgp": BGP},
         "gateway": {"enabled": True, "engine": "auto"},
         "userRoles": {"aggregateFarmEditor": True},
         "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},

@@ -17,7 +17,13 @@ from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
 from tests.functional.cluster import Cluster, eventually, running
 
 FARMS = "nftlbfarms.kube-nftlb.io"
-CRDS = {FARMS, "nftlbaddresspools.kube-nftlb.io", "nftlbnodes.kube-nftlb.io", "nftlbpolicies.kube-nftlb.io"}
+CRDS = {
+    FARMS,
+    "nftlbaddresspools.kube-nftlb.io",
+    "nftlbbgppeers.kube-nftlb.io",
+    "nftlbnodes.kube-nftlb.io",
+    "nftlbpolicies.kube-nftlb.io",
+}
 
 
 @pytest.fixture(scope="module")

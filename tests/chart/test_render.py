@@ -268,6 +268,7 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                     "operator": [],
                     "nftlb": ["NET_ADMIN"],
                     "responder": ["NET_RAW"],
+                    "bird": ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW"],
                     "agent": ["NET_ADMIN", "NET_RAW", *(["SYS_ADMIN", "SYS_PTRACE"] if dsr else [])],
                 }
                 assert context == {
@@ -278,8 +279,36 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                 has_token = any(mount["name"] == "token" for mount in container["volumeMounts"])
                 assert has_token is (container["name"] in ("operator", "agent"))
             on = values.get("addresses", {}).get("enabled", False) and key.startswith("DaemonSet")
-            assert ("responder" in {container["name"] for container in body["containers"]}) == on
+            names = {container["name"] for container in body["containers"]}
+            assert ("responder" in names) == on
+            assert ("bird" in names) == (on and "bgp" in values["addresses"])
         assert pod(rendered, "Deployment kube-nftlb-operator")["securityContext"]["runAsNonRoot"] is True
+
+
+_BGP = {"enabled": True, "bird": {"passwordSecret": "bgp"}}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "writes_routes", "has_bird"),
+    [
+        ({"enabled": True}, False, False),
+        ({"enabled": False, "bgp": _BGP}, False, False),
+        ({"enabled": True, "bgp": {**_BGP, "bird": {"enabled": False}}}, True, False),
+        ({"enabled": True, "bgp": _BGP}, True, True),
+    ],
+)
+def test_bird_and_its_rights_are_there_only_where_bgp_is_on(
+    addresses: dict[str, Any], writes_routes: bool, has_bird: bool
+) -> None:
+    rendered = by_key(render({"addresses": addresses}))
+    body = pod(rendered, "DaemonSet kube-nftlb-agent")
+    containers = {each["name"]: each for each in body["containers"]}
+    assert ("bird" in containers) == has_bird
+    assert ("KUBE_NFTLB_BGP" in str(containers["agent"])) == writes_routes
+    assert ("nftlbbgppeers" in str(rendered["ClusterRole kube-nftlb-agent"])) == has_bird
+    mounted = {name for name, each in containers.items() if "bird-secret" in str(each["volumeMounts"])}
+    assert mounted == ({"bird"} if has_bird else set()), "nobody else has the passwords"
+    assert ("bird" in str(containers["agent"]["volumeMounts"])) == has_bird
 
 
 def test_every_object_is_found_by_its_labels() -> None:

@@ -50,7 +50,9 @@ def files(request: pytest.FixtureRequest) -> list[Path]:
 @pytest.fixture(scope="module")
 def cluster(files: list[Path]) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
-        if {EXAMPLES / name for name in ("readiness-gate.yaml", "addresses.yaml", "gateway.yaml")} & set(files):
+        if {EXAMPLES / f"{name}.yaml" for name in ("readiness-gate", "addresses", "addresses-bgp", "gateway")} & set(
+            files
+        ):
             switches = ("READINESS_GATE", "ADDRESSES", "GATEWAY")
             settings = {"operator": {f"KUBE_NFTLB_{switch}": "on" for switch in switches}}
             options = {"nodes": 2, "zones": ["a", "b"], "settings": settings, "gateway_api": True}
@@ -122,13 +124,22 @@ def test_example_clusterip(cluster: Cluster, where: str) -> None:
 
 @pytest.mark.long
 def test_example_addresses(cluster: Cluster) -> None:
+    has_addresses(cluster, "addresses", "198.51.100.11", "2001:db8:100::")
+
+
+@pytest.mark.long
+def test_example_addresses_bgp(cluster: Cluster) -> None:
+    has_addresses(cluster, "addresses-bgp", "198.51.100.32", "2001:db8:200::")
+
+
+def has_addresses(cluster: Cluster, name: str, *ips: str) -> None:
     def given() -> list[str]:
-        status = cluster.get("service", "addresses")["status"]["loadBalancer"]
+        status = cluster.get("service", name)["status"]["loadBalancer"]
         return [each["ip"] for each in status.get("ingress", [])]
 
-    eventually(lambda: given() == ["198.51.100.11", "2001:db8:100::"], "the Service has an address of each family")
-    for ip in given():
-        reaches(cluster, POD, "addresses", ip)
+    eventually(lambda: given() == list(ips), "the Service has an address of each family")
+    for ip in ips:
+        reaches(cluster, POD, name, ip)
 
 
 @pytest.mark.long

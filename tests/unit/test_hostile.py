@@ -186,7 +186,7 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
             st.one_of(st.sampled_from(own), allowed(SCHEMA["properties"][path[0]]["items"])), min_size=1, max_size=2
         )
 
-    @always_the_same(times * (60 if len(path) == 1 else 8))
+    @always_the_same(times * (60 if len(path) == 1 else 15))
     @given(values)
     def check(value: Any) -> None:
         nonlocal accepted

@@ -1,10 +1,9 @@
 """``python -m tests.upstream.report DIR --docs docs``: make docs/conformance-upstream.md from the records."""
 
-import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.upstream import causes, groups, records
+from tests.upstream import causes, groups, progress, records
 from tests.upstream.records import FAILED, PASSED, SKIPPED, Outcome, Run
 from tests.upstream.subjects import REFERENCE, SUBJECTS
 
@@ -185,11 +184,7 @@ def _text(text: str) -> str:
 
 def main() -> None:
     """Make the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.upstream.report", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    print(write(arguments.folder, arguments.docs))
+    progress.make("tests.upstream.report", __doc__, write)
 
 
 if __name__ == "__main__":

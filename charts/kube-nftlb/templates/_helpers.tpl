@@ -170,3 +170,8 @@ imagePullSecrets:
 {{- end }}
 {{- join "," $texts }}
 {{- end }}
+
+{{/* Not empty if BIRD runs beside the agents. */}}
+{{- define "kube-nftlb.bird" -}}
+{{- with .Values.addresses }}{{ if and .enabled .bgp.enabled .bgp.bird.enabled }}true{{ end }}{{ end }}
+{{- end }}

@@ -10,21 +10,25 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
+from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
-from kube_nftlb.agent.announcing.summary import counts, summary
+from kube_nftlb.agent.announcing.summary import counts, merged, summary
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.announce.announcer import Announcer
+from kube_nftlb.announce.bgp.routing import Routing, Table
+from kube_nftlb.announce.bgp.table import remove_all
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.node import NodeAddresses
+from kube_nftlb.api.node import NodeAddresses, NodeBGP
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
@@ -40,6 +44,8 @@ _LINKS_EVERY_S: Final = 5.0
 _LOOK_S: Final = 0.05
 _BEGIN_WITHIN_S: Final = 10.0
 """After this time without having programmed all addresses, those that are programmed are announced."""
+_ERROR_MAX: Final = 512
+_NO_BGP: Final = Act(why_not=Blocker(Reason.BGP_OFF, "the pool announces it by BGP, which the chart switches off"))
 
 _log = structlog.get_logger()
 
@@ -48,14 +54,29 @@ class Announcing:
     """The addresses of this node. ``on_change`` is called when the ``summary`` may have changed."""
 
     def __init__(
-        self, kube: Kube, me: str, namespace: str, responder: Path, state: LoopState, on_change: Callable[[], None]
+        self,
+        kube: Kube,
+        me: str,
+        namespace: str,
+        responder: Path,
+        state: LoopState,
+        on_change: Callable[[], None],
+        routes: Table | None = None,
+        bird: Bird | None = None,
     ) -> None:
-        """Do nothing yet. The Leases are in this namespace; ``responder`` is the socket of the process that answers."""
+        """Do nothing yet.
+
+        The Leases are in this namespace; ``responder`` is the socket of the process that answers. ``routes`` is the
+        table for a routing daemon, None if BGP is off; ``bird`` is the daemon, None if it is another.
+        """
         self._kube = kube
         self._state = state
         self._report = on_change
         self._facts = Facts(me, state.load_balancers, self._newest)
         self._announcer = Announcer(me, responder, KubeLeases(kube, namespace, me), on_change=self._decided)
+        self._routing = Routing(me, routes, on_change=self._decided) if routes is not None else None
+        self._bird = bird
+        self._without_bgp: Mapping[str, Act] = {}
         self._pools: dict[str, AddressPool] | None = None
         self._changed = asyncio.Event()
         self._ended = False
@@ -65,15 +86,29 @@ class Announcing:
     @property
     def summary(self) -> NodeAddresses:
         """Return what the node's status tells of its addresses."""
-        return summary(self._announcer.acts, pending=bool(self._state.progress.pending))
+        return summary(self._acts, pending=bool(self._state.progress.pending))
 
     def counts(self) -> Counter[str]:
         """Return the number of addresses in each AddressState."""
-        return counts(self._announcer.acts)
+        return counts(self._acts)
+
+    @property
+    def bgp(self) -> NodeBGP:
+        """Return what the node's status tells of BGP."""
+        prefixes, error = (self._routing.prefixes, self._routing.error) if self._routing is not None else (0, "")
+        if self._bird is not None:
+            return self._bird.status(prefixes, error)
+        return NodeBGP(prefixes=prefixes, last_error=error[:_ERROR_MAX])
+
+    @property
+    def _acts(self) -> Mapping[str, Act]:
+        return merged(self._announcer.acts, self._without_bgp if self._routing is None else self._routing.acts)
 
     def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
         """Take all Nodes, and their addresses."""
         self._facts.nodes, self._facts.node_ips = nodes, ips
+        if self._bird is not None:
+            self._bird.set_node(nodes.get(self._facts.me))
         self._changed.set()
 
     async def run(self) -> None:
@@ -83,22 +118,32 @@ class Announcing:
             tasks.create_task(self._watch_links(), name="links")
             tasks.create_task(self._inform(), name="addresses")
             tasks.create_task(self._announcer.run(), name="announcer")
+            if self._bird is not None:
+                tasks.create_task(self._bird.run(), name="bird")
+            tasks.create_task(self._routing.run() if self._routing is not None else _without_routes(), name="routes")
 
     async def hand_over(self) -> None:
         """Have other nodes take the addresses, as far as they can, before this agent ends."""
-        await self._announcer.hand_over(_HAND_OVER_S)
+        routes = [self._routing.hand_over()] if self._routing is not None else []
+        await asyncio.gather(self._announcer.hand_over(_HAND_OVER_S), *routes)
 
     async def give_up(self) -> None:
         """Answer for nothing any more: no agent follows on this node."""
         self._ended = True
-        await self._announcer.give_up(_GIVE_UP_S)
+        routes = [self._routing.give_up()] if self._routing is not None else []
+        await asyncio.gather(self._announcer.give_up(_GIVE_UP_S), *routes)
+
+    def end(self) -> None:
+        """Let BIRD end, once nothing is to be deleted any more."""
+        if self._bird is not None:
+            self._bird.end()
 
     def _newest(self, key: FarmKey) -> Version | None:
         farm = self._state.index.get(key)
         return Version.of(farm) if farm is not None else None
 
     def _decided(self) -> None:
-        now = dict(self._announcer.held), dict(self._announcer.acts)
+        now = dict(self._announcer.held), dict(self._acts)
         before, self._seen = self._seen, now
         if now[0] != before[0]:
             # Where others are held decides where the next ones go.
@@ -112,8 +157,16 @@ class Announcing:
             self._changed.clear()
             began = time.monotonic()
             self._announcer.facts(self._facts.addresses(self._announcer.held), self._facts.working())
+            self._inform_routing()
             await asyncio.sleep(max(_GATHER_S, _REST * (time.monotonic() - began)))
             await self._changed.wait()
+
+    def _inform_routing(self) -> None:
+        if self._routing is not None:
+            self._routing.facts(self._facts.routes(self._routing.routed))
+            return
+        self._without_bgp = dict.fromkeys(self._facts.routes(()), _NO_BGP)
+        self._decided()
 
     async def _until_known(self) -> None:
         """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
@@ -162,7 +215,17 @@ class Announcing:
     def _set_pools(self, pools: dict[str, AddressPool]) -> None:
         self._pools = pools
         self._facts.pools = Pools(pools.values())
+        if self._bird is not None:
+            self._bird.set_pools(pools.values())
         self._changed.set()
+
+
+async def _without_routes() -> None:
+    """Remove what an agent left that announced by BGP: another daemon may read it."""
+    try:
+        await asyncio.to_thread(remove_all)
+    except OSError as error:
+        _log.warning("cannot remove the routes of announced addresses", error=str(error))
 
 
 def _parsed(raw: JsonObject, before: AddressPool | None) -> AddressPool | None:

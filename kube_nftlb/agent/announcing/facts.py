@@ -10,15 +10,18 @@ from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import LoadBalancers
+from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership import gate
 from kube_nftlb.announce.ownership.candidates import Demand, candidates
 from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, WhenEmpty
 from kube_nftlb.announce.ownership.interfaces import Interface, interface_of
 from kube_nftlb.announce.ownership.node import Address
-from kube_nftlb.api.address_pool import Announce
+from kube_nftlb.api.address_pool import Announce, AnnounceBGP, AnnounceL2
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.selector import Selector
 
-_WITHOUT_POOL = Announce()
+_ON_SEGMENT = AnnounceL2()
+_WITHOUT_POOL = Announce(l2=_ON_SEGMENT, bgp=AnnounceBGP())
 _ABSENT = NodeSeen({}, "there is no Node of this name")
 
 
@@ -36,12 +39,17 @@ class Facts:
     interfaces: tuple[Interface, ...] = ()
 
     def addresses(self, held: Mapping[str, str]) -> dict[str, Address]:
-        """Return what is known of each address of a pool, or that a node holds; ``held`` has the holders."""
+        """Return what is known of each address that is announced on a segment, or that a node holds.
+
+        ``held`` has the holders.
+        """
         announced = {
-            ip: announce for ip in self.load_balancers.ips if (announce := self._announce(ip, held)) is not None
+            ip: announce
+            for ip in self.load_balancers.ips
+            if (announce := self._announce(ip, ip in held)) is not None and announce.on_segment is not None
         }
         # Many addresses have one pool.
-        able = {id(each): self._able(each) for each in {id(each): each for each in announced.values()}.values()}
+        able = {id(each): self._able_on_segment(each) for each in announced.values()}
         ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
         return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
 
@@ -49,24 +57,38 @@ class Facts:
         """Return the nodes that are ready, and do not leave."""
         return frozenset(name for name, node in self.nodes.items() if not node.leaves)
 
-    def _announce(self, ip: str, held: Mapping[str, str]) -> Announce | None:
+    def routes(self, routed: Collection[str]) -> dict[str, RoutedAddress]:
+        """Return what is known of each address that is announced by BGP; ``routed`` has those that this node does."""
+        found, able = {}, dict[int, Demand]()
+        for ip in self.load_balancers.ips:
+            announce = self._announce(ip, ip in routed)
+            if announce is not None and (bgp := announce.bgp) is not None:
+                if id(bgp) not in able:
+                    able[id(bgp)] = self._able(bgp.node_selector)
+                found[ip] = self._routed(ip, announce, bgp, able[id(bgp)])
+        return found
+
+    def _announce(self, ip: str, is_announced: bool) -> Announce | None:
         """Return how to announce an address; None if it is not ours to announce."""
         if ip in self.node_ips:
             return None
         if (pool := self.pools.of(ip)) is not None:
             return pool.spec.announce
         # Services keep the addresses of a pool that is gone.
-        return _WITHOUT_POOL if ip in held else None
+        return _WITHOUT_POOL if is_announced else None
 
-    def _able(self, announce: Announce) -> Demand:
-        """Return the nodes that may hold any address that is announced so."""
-        l2 = announce.l2
+    def _able_on_segment(self, announce: Announce) -> Demand:
+        l2 = announce.on_segment
+        return self._able(l2.node_selector, l2.prefer) if l2 is not None else Demand(frozenset())
+
+    def _able(self, selector: Selector, prefer: Selector | None = None) -> Demand:
+        """Return the nodes that may announce any address of a pool."""
         may = {
             name: node
             for name, node in self.nodes.items()
-            if not node.leaves and not node.excluded and l2.node_selector.selects(node.labels)
+            if not node.leaves and not node.excluded and selector.selects(node.labels)
         }
-        preferred = (name for name, node in may.items() if l2.prefer is not None and l2.prefer.selects(node.labels))
+        preferred = (name for name, node in may.items() if prefer is not None and prefer.selects(node.labels))
         return Demand(frozenset(may), frozenset(preferred))
 
     def _demand(self, ip: str, able: Demand) -> Demand:
@@ -80,26 +102,38 @@ class Facts:
         return Demand(nodes, able.prefer & nodes)
 
     def _address(self, ip: str, announce: Announce, ordered: tuple[str, ...]) -> Address:
-        link = interface_of(ip, self.interfaces, announce.l2.interfaces)
+        l2 = announce.on_segment or _ON_SEGMENT
+        link = interface_of(ip, self.interfaces, l2.interfaces)
         own = self.nodes.get(self.me, _ABSENT)
         here = NodeHere(
-            link.name if link is not None else "",
-            own.excluded,
-            announce.l2.node_selector.selects(own.labels),
-            own.leaves,
+            link.name if link is not None else "", own.excluded, l2.node_selector.selects(own.labels), own.leaves
         )
-        keys = self.load_balancers.of(ip)
-        # What this node is not going to serve is no reason to keep clients from the other farms of the address.
-        served = [key for key in keys if self.load_balancers.wanted(key).served]
-        farms = [self._farm(key, ip) for key in served or keys]
-        when_empty = WhenEmpty(announce.when_empty)
+        farms, when_empty = self._farms(ip), WhenEmpty(announce.when_empty)
         return Address(
-            here.link,
+            here.link or "",
             link.mac if link is not None else "",
             ordered,
             gate.why_not_announce(farms, when_empty, here),
             gate.why_not_keep(farms, when_empty, here),
         )
+
+    def _routed(self, ip: str, announce: Announce, bgp: AnnounceBGP, able: Demand) -> RoutedAddress:
+        own = self.nodes.get(self.me, _ABSENT)
+        selected = bgp.node_selector.selects(own.labels)
+        here = NodeHere(None, own.excluded, selected, own.leaves, "announce.bgp.nodeSelector")
+        farms, when_empty = self._farms(ip), WhenEmpty(announce.when_empty)
+        return RoutedAddress(
+            self.pools.prefix(ip, bgp.aggregation_length_v6 if ":" in ip else bgp.aggregation_length),
+            self._demand(ip, able).nodes,
+            gate.why_not_announce(farms, when_empty, here),
+            gate.why_not_keep(farms, when_empty, here),
+        )
+
+    def _farms(self, ip: str) -> list[FarmHere]:
+        keys = self.load_balancers.of(ip)
+        # What this node is not going to serve is no reason to keep clients from the other farms of the address.
+        served = [key for key in keys if self.load_balancers.wanted(key).served]
+        return [self._farm(key, ip) for key in served or keys]
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:
         newest, now = self.newest(key), self.load_balancers.in_kernel(key)

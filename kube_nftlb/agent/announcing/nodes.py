@@ -15,6 +15,8 @@ class NodeSeen(NamedTuple):
     labels: Mapping[str, str]
     leaves: str = ""
     """Why it is about to go, or may not work; empty if it is not. To be cordoned is no reason."""
+    ipv4: str = ""
+    """Its internal IPv4 address, if it has one."""
 
     @property
     def excluded(self) -> bool:
@@ -25,7 +27,7 @@ class NodeSeen(NamedTuple):
 def seen(raw: Mapping[str, Any]) -> NodeSeen:
     """Return what is seen of a Node object of the API server."""
     metadata = raw["metadata"]
-    return NodeSeen(metadata.get("labels") or {}, _leaves(raw))
+    return NodeSeen(metadata.get("labels") or {}, _leaves(raw), _ipv4(raw))
 
 
 def _leaves(raw: Mapping[str, Any]) -> str:
@@ -42,3 +44,9 @@ def _leaves(raw: Mapping[str, Any]) -> str:
     if any(each.get("status") != "True" for each in ready):
         return f"the node is not ready: {ready[0].get('message') or ready[0].get('reason') or 'no reason is given'}"
     return ""
+
+
+def _ipv4(raw: Mapping[str, Any]) -> str:
+    entries = (raw.get("status") or {}).get("addresses") or ()
+    internal = (str(entry.get("address", "")) for entry in entries if entry.get("type") == "InternalIP")
+    return next((address for address in internal if ":" not in address), "")

@@ -24,20 +24,28 @@ class Pools:
             self._found[ip] = self._find(ip)
         return self._found[ip]
 
+    def prefix(self, ip: str, length: int) -> str:
+        """Return the prefix of a length that has an address; its own if no range of the pool has the whole prefix."""
+        aggregate = ipaddress.ip_network(f"{ip}/{length}", strict=False)
+        whole = aggregate.version, int(aggregate.network_address), int(aggregate.broadcast_address)
+        pool = self.of(ip)
+        found = any(each.pool is pool and _has(each.ranges, whole) for each in self._pools)
+        return str(aggregate) if found else str(ipaddress.ip_network(ip))
+
     def _find(self, ip: str) -> AddressPool | None:
         address = ipaddress.ip_address(ip)
-        wanted = address.version, int(address)
-        found = (
-            each.pool
-            for each in self._pools
-            if any(wanted[0] == version and first <= wanted[1] <= last for version, first, last in each.ranges)
-        )
-        return next(found, None)
+        wanted = address.version, int(address), int(address)
+        return next((each.pool for each in self._pools if _has(each.ranges, wanted)), None)
 
 
 class _Ranges(NamedTuple):
     pool: AddressPool
     ranges: tuple[_Range, ...]
+
+
+def _has(ranges: Iterable[_Range], wanted: _Range) -> bool:
+    version, low, high = wanted
+    return any(each == version and first <= low and high <= last for each, first, last in ranges)
 
 
 def _age(pool: AddressPool) -> tuple[float, str]:

@@ -20,6 +20,11 @@ _MESSAGE_MAX: Final = 512
 AddressState = Literal["announced", "in_use", "no_link", "blocked", "standby"]
 
 
+def merged(held: Mapping[str, Act], routed: Mapping[str, Act]) -> Mapping[str, Act]:
+    """Return what the node does about each address: on a segment, by BGP, or both."""
+    return {**routed, **{ip: act for ip, act in held.items() if act.answer or not routed.get(ip, act).answer}}
+
+
 def counts(acts: Mapping[str, Act]) -> Counter[str]:
     """Return the number of addresses in each AddressState."""
     return Counter(_state(act) for act in acts.values())

@@ -13,6 +13,7 @@ from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import NodeBGP
 
 _FarmState = Literal["programmed", "pending", "failed", "refused"]
 
@@ -26,12 +27,14 @@ class Gauges:
         reconciler: Reconciler,
         sysctl_dir: Path,
         addresses: Callable[[], Counter[str]] = Counter,
+        bgp: Callable[[], NodeBGP] = NodeBGP,
     ) -> None:
-        """``addresses`` counts those of pools by AddressState."""
+        """``addresses`` counts those of pools by AddressState; ``bgp`` returns what the status tells of BGP."""
         self._state = state
         self._reconciler = reconciler
         self._sysctl_dir = sysctl_dir
         self._addresses = addresses
+        self._bgp = bgp
 
     def refresh(self) -> None:
         """Set all gauges."""
@@ -43,6 +46,9 @@ class Gauges:
         backends = {"up": up, "off": sum(farm.endpoints for farm in sent) - up}
         metrics.set_states(metrics.NODE_BACKENDS, backends, backends)
         metrics.set_states(metrics.NODE_ADDRESSES, self._addresses(), get_args(AddressState))
+        bgp = self._bgp()
+        sessions = {"established": bgp.established, "down": bgp.number - bgp.established}
+        metrics.set_states(metrics.BGP_SESSIONS, sessions, sessions)
         metrics.NODE_POLICIES.set(self._state.policies.count)
         metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(self._state.slices.pending)
         metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(_without_local_backends(self._state))

@@ -16,7 +16,7 @@ from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
-from kube_nftlb.api.node import Node, NodeAddresses, NodeStatus, NodeVersions
+from kube_nftlb.api.node import Node, NodeAddresses, NodeBGP, NodeStatus, NodeVersions
 from kube_nftlb.api.reports import INTERVAL_S, report_interval_s, report_spread_s
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
@@ -63,6 +63,8 @@ class NodeReporter:
     ) -> None:
         self.addresses: Callable[[], NodeAddresses] = NodeAddresses
         """Returns what the status tells of the addresses that the node announces."""
+        self.bgp: Callable[[], NodeBGP] = NodeBGP
+        """Returns what it tells of BGP."""
         self._nodes = 1
         self._kube = kube
         self._name = node_name
@@ -101,7 +103,8 @@ class NodeReporter:
             if again is not None:
                 again.cancel()
             now = datetime.now(tz=UTC)
-            status = node_status(state.progress, state.sent, self._versions, self._written, now, self.addresses())
+            announced = self.addresses(), self.bgp()
+            status = node_status(state.progress, state.sent, self._versions, self._written, now, *announced)
             wait_s = self._due_in_s(status, state.progress, loop.time(), written_at)
             if wait_s is None:
                 continue

@@ -13,6 +13,7 @@ from kube_nftlb.api.node import (
     FAILED_NAMESPACES_MAX,
     FarmProblem,
     NodeAddresses,
+    NodeBGP,
     NodeEngines,
     NodeStatus,
     NodeVersions,
@@ -39,6 +40,7 @@ def node_status(
     before: NodeStatus | None,
     now: datetime,
     addresses: NodeAddresses = NodeAddresses(),  # noqa: B008 - immutable
+    bgp: NodeBGP = NodeBGP(),  # noqa: B008 - immutable
 ) -> NodeStatus:
     """Return the status to write. Conditions keep the time of their last transition from ``before``."""
     reachable, failed = not progress.engine_error, progress.failed
@@ -80,6 +82,7 @@ def node_status(
         warnings=tuple(_problem(key, progress.warnings[key]) for key in warned),
         draining=progress.draining,
         addresses=addresses,
+        bgp=bgp,
         drift_repaired=progress.drift_repaired,
         last_error=(progress.last_error or "")[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     NOT_PROGRAMMED = "NotProgrammed"
     NO_ENDPOINT = "NoEndpoint"
     ADDRESS_IN_USE = "AddressInUse"
+    BGP_OFF = "BGPOff"
 
 
 class Blocker(NamedTuple):
@@ -51,14 +52,16 @@ class FarmHere(NamedTuple):
 class NodeHere(NamedTuple):
     """What bears on all addresses."""
 
-    link: str
-    """The interface on whose segment the address is; empty if there is none."""
+    link: str | None
+    """The interface on whose segment the address is; empty if there is none, None if none is needed."""
     excluded: bool = False
     """By the label node.kubernetes.io/exclude-from-external-load-balancers."""
     selected: bool = True
     """By the node selector of the pool."""
     leaves: str = ""
     """Why the node is about to go, or may not work; empty if it is not."""
+    selector: str = "announce.l2.nodeSelector"
+    """The name of that selector."""
 
 
 _NO_LINK: Final = Blocker(Reason.NO_LINK, "no interface has the subnet of the address")
@@ -91,7 +94,7 @@ def why_not_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHer
         return Blocker(Reason.NO_FARM, "no farm has this address")
     if not any(farm.programmed for farm in of_address):
         return Blocker(Reason.NOT_PROGRAMMED, f"the kernel has nothing of the farm {of_address[0].name}")
-    if not node.link:
+    if node.link == "":
         return _NO_LINK
     return _NO_ENDPOINT if when_empty is WhenEmpty.WITHDRAW and not any(farm.serving for farm in of_address) else None
 
@@ -101,10 +104,10 @@ def _of_node(node: NodeHere) -> Blocker | None:
         label = "node.kubernetes.io/exclude-from-external-load-balancers"
         return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {label}")
     if not node.selected:
-        return Blocker(Reason.NOT_SELECTED, "the pool's announce.l2.nodeSelector does not select the node")
+        return Blocker(Reason.NOT_SELECTED, f"the pool's {node.selector} does not select the node")
     if node.leaves:
         return Blocker(Reason.NODE_LEAVES, node.leaves)
-    return _NO_LINK if not node.link else None
+    return _NO_LINK if node.link == "" else None
 
 
 def _without_endpoint(farms: list[FarmHere], when_empty: WhenEmpty) -> Blocker | None:

@@ -31,7 +31,7 @@ class AddressStatus(Model):
     """A load balancer address that a node announces."""
 
     ip: Annotated[str, Field(description="IP address.", max_length=45)]
-    announced_by: Annotated[str, Field(description="Name of the node that answers for it.", max_length=253)]
+    announced_by: Annotated[str, Field(description="Name of a node that announces it.", max_length=253)]
 
 
 class FarmStatus(Model):

@@ -13,12 +13,13 @@ from kube_nftlb import names
 from kube_nftlb.api.address_pool import AddressPoolSpec, AddressPoolStatus
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key, nftlb_field
+from kube_nftlb.api.bgp_peer import BGPPeerSpec
 from kube_nftlb.api.farm import FarmSpec, FarmStatus, Override
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicySpec, PolicyStatus
 from kube_nftlb.api.schema.structural import structural
 
-Object = Literal["farm", "policy", "node", "pool"]
+Object = Literal["farm", "policy", "node", "pool", "peer"]
 
 _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
     ("farm", "spec", FarmSpec, "The desired state of an NftlbFarm."),
@@ -28,6 +29,7 @@ _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
     ("node", "status", NodeStatus, "The observed state of a node, written by its agent."),
     ("pool", "spec", AddressPoolSpec, "The desired state of an NftlbAddressPool."),
     ("pool", "status", AddressPoolStatus, "The observed state of an NftlbAddressPool, written by the operator."),
+    ("peer", "spec", BGPPeerSpec, "The desired state of an NftlbBGPPeer."),
 )
 
 _ALIASES: Final[dict[str, Object]] = {
@@ -35,6 +37,7 @@ _ALIASES: Final[dict[str, Object]] = {
     **dict.fromkeys(("nftlbpolicy", "nftlbpolicies", "policy", "farmpolicy"), "policy"),
     **dict.fromkeys(("nftlbnode", "nftlbnodes", "node", "farmnode"), "node"),
     **dict.fromkeys(("nftlbaddresspool", "nftlbaddresspools", "addresspool", "pool", "pools", "farmpool"), "pool"),
+    **dict.fromkeys(("nftlbbgppeer", "nftlbbgppeers", "bgppeer", "peer", "peers", "farmpeer"), "peer"),
 }
 """The names of our kinds in ``kubectl``, and likely guesses. ``policies`` is a field of a farm."""
 

@@ -1,5 +1,6 @@
-"""What is wrong with addresses: pools that are refused, Services without one, and what no node announces. Pure."""
+"""What is wrong with addresses: pools that are refused, Services without one, what no node announces, and BGP. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
@@ -16,6 +17,7 @@ from kube_nftlb.commands.cluster.finding import Finding, condition, since
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import AddressProblem
 
 ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
@@ -32,8 +34,9 @@ _OFF: Final = "see whether the operator runs, and whether addresses.enabled of t
 
 
 def find(view: ClusterView, now: datetime) -> list[Finding]:
-    """Return everything: pools first, then Services, then addresses that no node announces."""
-    return [*of_pools(view.pools, now), *of_services(view.services, now), *of_addresses(view, view.farms, now)]
+    """Return everything: pools first, then Services, then addresses that no node announces, then BGP."""
+    of_objects = [*of_pools(view.pools, now), *of_services(view.services, now)]
+    return [*of_objects, *of_addresses(view, view.farms, now), *of_bgp(view.reports)]
 
 
 def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
@@ -82,6 +85,24 @@ def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) 
                 todo = "see whether agents run, and whether addresses.enabled of the chart is set"
                 found[ip] = Finding("farm", *where, "NotAnnounced", message, todo)
     return sorted(found.values(), key=lambda each: (each.namespace, each.name))
+
+
+def of_bgp(reports: Iterable[JsonObject]) -> list[Finding]:
+    """Return the routers with which nodes have no BGP session, and the nodes that cannot announce by BGP at all."""
+    found, down = [], defaultdict[tuple[str, str], list[str]](list)
+    for report in sorted(reports, key=_name):
+        bgp = (report.get("status") or {}).get("bgp") or {}
+        if error := bgp.get("lastError"):
+            todo = "see the container bird of the agent's pod on that node, and its log"
+            found.append(Finding("node", "", _name(report), "BGPFailed", error, todo))
+        for session in bgp.get("sessions") or ():
+            if session["state"] != "Established":
+                why = f"the session is {session['state']}: {session.get('lastError') or 'no error yet'}"
+                down[session["peer"], why].append(_name(report))
+    todo = "see address, AS numbers and password of the NftlbBGPPeer, and the router's log"
+    for (peer, why), nodes in sorted(down.items()):
+        found.append(Finding("BGP peer", "", peer, "NotEstablished", f"{some_of(nodes)}: {why}", todo))
+    return found
 
 
 def _holder(ip: str, holders: Iterable[JsonObject]) -> str:

@@ -14,12 +14,13 @@ ANNOUNCE_ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NODE_EXCLUDED: "remove the label from a node: kubectl label node NAME "
     "node.kubernetes.io/exclude-from-external-load-balancers-",
     Reason.NODE_LEAVES: "mend a node, or end its drain",
-    Reason.NOT_SELECTED: "change spec.announce.l2.nodeSelector of the NftlbAddressPool, or label a node",
+    Reason.NOT_SELECTED: "change the nodeSelector in spec.announce of the NftlbAddressPool, or label a node",
     Reason.NO_LINK: "give a node an interface in the subnet of the address; see announce.l2.interfaces of the pool",
     Reason.NO_RESPONDER: "see the container responder of the agent's pod on that node, and its log",
     Reason.NOT_PROGRAMMED: "see `kubectl nftlb why` of its farm, and the agents' logs",
     Reason.NO_ENDPOINT: "see that a Pod of the Service is ready, with externalTrafficPolicy Local on a node that may "
     "announce the address",
+    Reason.BGP_OFF: "set addresses.bgp.enabled of the chart, or spec.announce.l2 of the NftlbAddressPool",
     Reason.ADDRESS_IN_USE: "find the host with this MAC address, and take the address from it or from the pool",
 }
 """What to do if it is for this reason that no node announces an address."""
@@ -60,7 +61,7 @@ class Announced:
                 self._blocked[ip].append(Blocked(node, entry["reason"], entry.get("message") or ""))
 
     def nodes(self, ip: str) -> Sequence[str]:
-        """Return the nodes that announce an address: one, or for a moment two."""
+        """Return the nodes that announce an address: by BGP any number; else one, or for a moment two."""
         return self._nodes.get(ip, ())
 
     @property
@@ -90,7 +91,7 @@ def where(ip: str, announced: Announced) -> str:
         others = announced.candidates(ip)
         would = [f"{some_of(others)} would take it over"] if others else []
         would_not = [f"not by {reasons(blocked)}"] if (blocked := announced.kept_from(ip)) else []
-        return "; ".join([f"announced by {', '.join(nodes)}", *would, *would_not])
+        return "; ".join([f"announced by {some_of(nodes)}", *would, *would_not])
     if blocked := announced.blocked(ip):
         return f"announced by no node: {reasons(blocked)}"
     return ""

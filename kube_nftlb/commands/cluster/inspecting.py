@@ -129,9 +129,9 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
-    of_pools = address_findings.of_pools(view.pools, now) if name is None else []
+    of_all = [*address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
     of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
-    found = [*of_pools, *address_findings.of_services(lacking, now), *of_chosen, *routing]
+    found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = (
         [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
     )

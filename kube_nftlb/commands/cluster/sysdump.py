@@ -64,6 +64,7 @@ _KINDS = (
     _Kind(resources.SERVICES, True),
     _Kind(resources.ENDPOINT_SLICES, True, SERVED_SLICES),
     _Kind(resources.ADDRESS_POOLS),
+    _Kind(resources.BGP_PEERS),
     _Kind(resources.LEASES),
     _Kind(resources.DAEMON_SETS, labels=PROGRAMS),
     _Kind(resources.DEPLOYMENTS, labels=PROGRAMS),

@@ -80,7 +80,7 @@ def decide(
 
 def _announced(farm: FarmRecord, nodes: list[NodeRecord]) -> Iterator[AddressStatus]:
     for ip in sorted(farm.balanced):
-        # Of two, which is for a moment, either may be told. What a silent agent has told last is true no longer.
+        # By BGP there are many: the first stands for all. What a silent agent has told last is true no longer.
         if (name := next((node.name for node in nodes if ip in node.announced and not node.silent), None)) is not None:
             yield AddressStatus(ip=ip, announced_by=name)
 

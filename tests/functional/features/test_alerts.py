@@ -58,6 +58,7 @@ CASES = {
         {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"1{HOUR}"},
         {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"2{HOUR}"},
     ),
+    "KubeNftlbBGPSessionsDown": constant(f'kube_nftlb_bgp_sessions{{state="down", {AGENT}}}', "1", "0"),
     "KubeNftlbServicesWithoutAddress": constant(
         f'kube_nftlb_services_without_address{{reason="NoPool", {OPERATOR}}}', "1", "0"
     ),

@@ -45,6 +45,9 @@ class Running:
     async def hand_over(self) -> None:
         self._look("hand over")
 
+    def end(self) -> None:
+        self._look("end")
+
     def _duty(self, name: str, until: asyncio.Event | None = None) -> Duty:
         async def run() -> None:
             self.alive.add(name)
@@ -82,6 +85,7 @@ async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pyt
     assert running.looks == [
         ("hand over", {"reconcile", "kube-proxy", "report", "health", "watch"}),
         ("shutdown_reason", {"reconcile", "report", "health", "watch"}),
+        ("end", {"reconcile", "report", "health", "watch"}),
         ("stop", {"reconcile", "health", "watch"}),
         ("take away", set()),
     ]

@@ -51,9 +51,9 @@ async def test_what_bears_on_announcing_addresses_is_news_where_somebody_asks_fo
         watch_node_ips(kube, lambda _, number: numbers.append(number), lambda nodes, _: seen.append(nodes))
     )
     await kube.delivered()
-    assert seen == [{"n1": NodeSeen({})}]
+    assert seen == [{"n1": NodeSeen({}, ipv4="172.31.0.11")}]
     labelled = raw("n1", 2, "172.31.0.11")
     kube.put(NODES, {**labelled, "metadata": {**labelled["metadata"], "labels": {"a": "b"}}})
     await kube.delivered()
-    assert seen[1:] == [{"n1": NodeSeen({"a": "b"})}]
+    assert seen[1:] == [{"n1": NodeSeen({"a": "b"}, ipv4="172.31.0.11")}]
     task.cancel()

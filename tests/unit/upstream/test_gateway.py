@@ -1,5 +1,6 @@
 """The outcomes of the Gateway API's tests, and the page that is made of them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tests.upstream.gateway import outcomes, report, selection
 from tests.upstream.records import FAILED, PASSED, SKIPPED, Outcome, Run
 
+ROOT = Path(__file__).parents[3]
+PUBLISHED = Path("tests/upstream/gateway/published")
 LOG = """\
 === RUN   TestConformance
 === RUN   TestConformance/UDPRoute
@@ -62,6 +65,15 @@ def test_the_page_has_what_passed_what_failed_and_what_was_left_out() -> None:
     assert "| B | nftables | x \\| y |" in page
     assert "| C | HTTP |" in page
     assert "| GATEWAY-TCP | nftables | 1 passed, 9 left out | - | v1.6.3, standard | [partial](reports/" in page
+
+
+def test_the_published_runs_are_of_commits_and_the_page_matches_them() -> None:
+    runs = report.read(ROOT / PUBLISHED)
+    assert [run.subject for run, _ in runs] == list(report.ENGINES)
+    assert not any(each["commit"].endswith("-dirty") for run, _ in runs for each in run.runs)
+    assert report.page(runs, f"../{PUBLISHED}") == (ROOT / "docs" / report.PAGE).read_text(), (
+        f"python -m {report.__name__} {PUBLISHED} --docs docs makes it"
+    )
 
 
 @pytest.mark.parametrize("engine", report.ENGINES)

@@ -1,13 +1,12 @@
 """``python -m tests.upstream.gateway.report DIR --docs docs``: make docs/conformance-gateway.md from the records."""
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.upstream import records
+from tests.upstream import progress, records
 from tests.upstream.gateway import selection
 from tests.upstream.records import FAILED, SKIPPED, Outcome, Run
 
@@ -20,7 +19,7 @@ _INTRODUCTION = """
 [Gateways](gateway.md) of TCP and UDP are tested with the conformance tests that the Gateway API publishes, in the
 profiles `GATEWAY-TCP` and `GATEWAY-UDP`. This page is generated from the records of the runs.
 
-<!-- not run: it takes most of an hour -->
+<!-- not run: it takes minutes, and some more to build the tests -->
 ```sh
 make conformance-gateway
 ```
@@ -149,11 +148,7 @@ def _left_out(table: Mapping[str, Mapping[str, Outcome]]) -> Iterator[str]:
 
 def main() -> None:
     """Make the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.upstream.gateway.report", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    print(write(arguments.folder, arguments.docs))
+    progress.make("tests.upstream.gateway.report", __doc__, write)
 
 
 if __name__ == "__main__":

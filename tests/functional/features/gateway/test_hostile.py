@@ -19,7 +19,7 @@ ROUTES = 1000
 GATEWAYS = 500
 LATEST_S = 10.0
 """For a Gateway beside a thousand routes of another tenant, on a busy machine."""
-TOGETHER_S = 120.0
+TOGETHER_S = 300.0
 """For 500 Gateways; the bar is 60 s on a machine with nothing else to do."""
 
 
@@ -63,7 +63,8 @@ def test_a_thousand_routes_of_another_tenant_are_not_felt(
     assert not hammered["failed"]
     assert set(hammered["answers"]) == set(cluster.pods("web", namespace)), "the oldest route is theirs alone"
     assert beside < LATEST_S
-    assert not cluster.get("farm", namespace=tenant)["items"], "no route of theirs serves"
+    of_routes = cluster.get("farm", namespace=tenant, labelSelector="kube-nftlb.io/route")["items"]
+    assert not of_routes, "no route of theirs serves"
 
     def attached() -> int:
         return int(status(cluster, "gateway", "shared", namespace)["listeners"][0]["attachedRoutes"])

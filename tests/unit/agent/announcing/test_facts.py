@@ -9,6 +9,7 @@ from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
+from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
@@ -171,3 +172,60 @@ def test_of_pools_that_overlap_the_oldest_says_who_announces() -> None:
     found = Pools(pools).of(VIP)
     assert found is not None
     assert found.metadata.name == "older"
+
+
+def routed(found: Facts, announced: tuple[str, ...] = ()) -> RoutedAddress:
+    return found.routes(announced)[VIP]
+
+
+@pytest.mark.parametrize(
+    ("announce", "on_segment", "by_bgp"),
+    [({}, True, False), ({"l2": {}}, True, False), ({"bgp": {}}, False, True), ({"l2": {}, "bgp": {}}, True, True)],
+)
+def test_a_pool_says_how_its_addresses_are_announced(announce: Any, on_segment: bool, by_bgp: bool) -> None:
+    found = facts(pools=Pools([pool(**announce)]))
+    assert (VIP in found.addresses({}), VIP in found.routes(())) == (on_segment, by_bgp)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, None),
+        ({"interfaces": ()}, None),
+        ({"in_kernel": None}, Reason.NOT_PROGRAMMED),
+        ({"in_kernel": SERVED._replace(reached=0)}, Reason.NO_ENDPOINT),
+        ({"nodes": {**NODES, ME: NodeSeen({EXCLUDED: ""})}}, Reason.NODE_EXCLUDED),
+        ({"nodes": {**NODES, ME: NodeSeen({}, "it is not ready")}}, Reason.NODE_LEAVES),
+        (
+            {"pools": Pools([pool(bgp={"nodeSelector": {"matchLabels": {"name": "node-2"}}})])},
+            Reason.NOT_SELECTED,
+        ),
+    ],
+)
+def test_an_address_is_announced_by_bgp_under_the_same_conditions_but_a_link(
+    known: dict[str, Any], expected: Reason | None
+) -> None:
+    blocker = routed(facts(**{"pools": Pools([pool(bgp={})]), **known})).why_not_announce
+    assert (blocker.reason if blocker is not None else None) == expected
+    assert blocker is None or "l2" not in blocker.message
+
+
+def test_all_nodes_with_endpoints_for_clients_announce_by_bgp() -> None:
+    by_bgp = Pools([pool(bgp={})])
+    assert routed(facts(pools=by_bgp)).nodes == set(NODES)
+    assert routed(facts(pools=by_bgp, wants=local_farm("node-2", "node-3"))).nodes == {"node-2", "node-3"}
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(32, f"{VIP}/32"), (28, "192.0.2.0/28"), (24, f"{VIP}/32")],
+    ids=["alone", "with all addresses of the pool", "with addresses of others"],
+)
+def test_a_prefix_has_addresses_of_the_pool_only(length: int, expected: str) -> None:
+    assert routed(facts(pools=Pools([pool(bgp={"aggregationLength": length})]))).prefix == expected
+
+
+def test_a_node_goes_on_announcing_by_bgp_when_the_pool_is_gone() -> None:
+    found = facts(pools=Pools())
+    assert found.routes(()) == {}
+    assert routed(found, (VIP,)).prefix == f"{VIP}/32"

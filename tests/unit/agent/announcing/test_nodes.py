@@ -44,3 +44,17 @@ def test_a_node_that_leaves_says_why_and_a_cordoned_one_stays(raw: dict[str, Any
 def test_the_label_excludes_a_node_whatever_its_value() -> None:
     assert seen(raw_node(labels={EXCLUDED: "false"})).excluded
     assert not seen(raw_node()).excluded
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ([], ""),
+        ([("InternalIP", "fd00::1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
+        ([("ExternalIP", "192.0.2.1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
+        ([("Hostname", "node-1"), ("InternalIP", "fd00::1")], ""),
+    ],
+)
+def test_a_node_identifies_itself_by_its_internal_ipv4_address(addresses: list[tuple[str, str]], expected: str) -> None:
+    entries = [{"type": kind, "address": address} for kind, address in addresses]
+    assert seen({"metadata": {}, "status": {"addresses": entries}}).ipv4 == expected

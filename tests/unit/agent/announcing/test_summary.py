@@ -1,6 +1,6 @@
 """The status of a node names the addresses that it announces, and groups the others by the reason that blocks them."""
 
-from kube_nftlb.agent.announcing.summary import counts, summary
+from kube_nftlb.agent.announcing.summary import counts, merged, summary
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 
@@ -38,3 +38,16 @@ def test_what_is_about_to_be_programmed_is_no_news() -> None:
 def test_a_foreign_host_is_named_with_its_mac_address() -> None:
     (told,) = summary({"192.0.2.1": Act(used_by="02:00:00:00:00:ee")}, pending=False).blocked
     assert (told.reason, told.message) == ("AddressInUse", "another host has the address, at 02:00:00:00:00:ee")
+
+
+def test_an_address_is_announced_if_it_is_on_a_segment_or_by_bgp() -> None:
+    yes, standby = Act(answer=True), Act()
+    for held, routed, expected in (
+        (yes, EXCLUDED, yes),
+        (standby, yes, yes),
+        (EXCLUDED, yes, yes),
+        (EXCLUDED, LATE, EXCLUDED),
+        (yes, yes, yes),
+    ):
+        assert merged({"192.0.2.1": held}, {"192.0.2.1": routed}) == {"192.0.2.1": expected}
+    assert merged({"192.0.2.1": yes}, {"192.0.2.2": LATE}) == {"192.0.2.1": yes, "192.0.2.2": LATE}

@@ -18,7 +18,7 @@ def test_the_checked_in_page_is_what_the_models_say() -> None:
 
 def test_every_field_that_the_api_server_knows_has_a_row_and_no_other_has() -> None:
     known = set()
-    for kind, definition in zip(("pool", "farm", "node", "policy"), sorted(crd.definitions()), strict=True):
+    for kind, definition in zip(("pool", "peer", "farm", "node", "policy"), sorted(crd.definitions()), strict=True):
         schema = crd.definitions()[definition]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         for part in ("spec", "status"):
             if part in schema["properties"]:
@@ -67,6 +67,7 @@ def test_a_row_tells_all_of_a_field() -> None:
         ("policies", ["farm.spec.addresses.policies", "farm.spec.policies"]),
         ("nftlbpolicies", ["policy.spec", "policy.status"]),
         ("farmpool", ["pool.spec", "pool.status"]),
+        ("farmpeer", ["peer.spec", "node.status.bgp.sessions.peer"]),
         ("farm", ["farm.spec", "farm.status"]),
         ("est-connlimit", ["farm.spec.limits.established", "farm.spec.backendsFrom.overrides.established"]),
         (f"{names.ANNOTATION_PREFIX}state", ["farm.spec.state", "farm.spec.backendsFrom.overrides.state"]),

@@ -7,7 +7,14 @@ import pytest
 from kube_nftlb import names, reasons
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.announce.ownership.gate import Reason
-from kube_nftlb.commands.cluster.address_findings import ADDRESS_ADVICE, find, of_addresses, of_pools, of_services
+from kube_nftlb.commands.cluster.address_findings import (
+    ADDRESS_ADVICE,
+    find,
+    of_addresses,
+    of_bgp,
+    of_pools,
+    of_services,
+)
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, where
 from kube_nftlb.commands.view import ClusterView, lacking_address
 from tests.builders import raw_farm, raw_service
@@ -150,3 +157,26 @@ def test_nobody_is_a_candidate_where_nodes_do_not_tell_all_that_they_would_not_a
     many = announcing("n2", NodeExcluded="192.0.2.1")
     many["status"]["addresses"]["blocked"][0]["number"] = 20
     assert where(VIP, Announced([announcing("n1", VIP), many])) == "announced by n1"
+
+
+def speaking(name: str, last_error: str = "", **states: str) -> Json:
+    """The report of a node that has BGP sessions in these states."""
+    sessions = [{"peer": peer, "state": state, "lastError": "Bad peer AS"} for peer, state in states.items()]
+    return {"metadata": {"name": name}, "status": {"bgp": {"lastError": last_error, "sessions": sessions}}}
+
+
+def test_routers_without_a_session_are_found_with_their_nodes() -> None:
+    reports = [
+        speaking("n1", r1="Established", r2="Idle"),
+        speaking("n2", r1="Established", r2="Idle"),
+        announcing("n3"),
+    ]
+    (found,) = of_bgp(reports)
+    assert found.subject == "BGP peer r2"
+    assert found.message == "n1, n2: the session is Idle: Bad peer AS"
+    assert of_bgp([speaking("n1", r1="Established")]) == []
+
+
+def test_a_node_whose_bird_does_not_answer_is_found() -> None:
+    (found,) = find(ClusterView(reports=[speaking("n1", "BIRD does not answer: refused")]), NOW)
+    assert (found.subject, found.reason, found.message) == ("node n1", "BGPFailed", "BIRD does not answer: refused")

@@ -1,0 +1,157 @@
+"""Have BIRD announce the routes of this node: configure it by peers, pools and the Node, and ask it what it does."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+
+from kube_nftlb.agent.announcing.nodes import NodeSeen
+from kube_nftlb.announce.bird import config
+from kube_nftlb.announce.bird.answers import Session
+from kube_nftlb.announce.bird.control import BirdControl
+from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.base import first_error
+from kube_nftlb.api.bgp_peer import BGPPeer
+from kube_nftlb.api.node import SESSIONS_SHOWN_MAX, BGPSession, NodeBGP
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import BGP_PEERS, JsonObject
+
+_LOOK_EVERY_S: Final = 2.0
+_ERROR_MAX: Final = 256
+_STATE_MAX: Final = 32
+_ESTABLISHED: Final = "Established"
+
+_log = structlog.get_logger()
+
+
+class Bird:
+    """The BIRD of the node ``me``. ``on_change`` is called when ``status`` may have changed."""
+
+    def __init__(self, kube: Kube, me: str, table: int, control: BirdControl, on_change: Callable[[], None]) -> None:
+        self._sessions: tuple[BGPSession, ...] = ()
+        self._error = ""
+        """Why BIRD does not answer, or does not take its configuration; empty if it does."""
+        self._kube = kube
+        self._me = me
+        self._table = table
+        self._control = control
+        self._report = on_change
+        self._peers: Mapping[str, BGPPeer] | None = None
+        self._pools: tuple[AddressPool, ...] | None = None
+        self._node: NodeSeen | None = None
+        self._refused = ""
+        """Why BIRD goes on with an earlier configuration; empty if it does not."""
+        self._configured = ""
+        self._changed = asyncio.Event()
+
+    def set_pools(self, pools: Iterable[AddressPool]) -> None:
+        """Take all pools."""
+        self._pools = tuple(sorted(pools, key=lambda pool: pool.metadata.name))
+        self._changed.set()
+
+    def set_node(self, node: NodeSeen | None) -> None:
+        """Take the Node of this node; None if it is not there."""
+        if node is not None and node != self._node:
+            self._node = node
+            self._changed.set()
+
+    def status(self, prefixes: int, error: str) -> NodeBGP:
+        """Return what the node's status tells of BGP, with what is known of its routes."""
+        return NodeBGP(
+            prefixes=prefixes,
+            established=sum(session.state == _ESTABLISHED for session in self._sessions),
+            number=len(self._sessions),
+            sessions=self._sessions[:SESSIONS_SHOWN_MAX],
+            last_error=(error or self._error)[:_ERROR_MAX],
+        )
+
+    async def run(self) -> None:
+        """Configure BIRD and ask it for its sessions until cancelled. It goes on."""
+        await asyncio.to_thread(self._control.begin)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_peers(), name="bgp-peers")
+            tasks.create_task(self._follow(), name="bird")
+
+    def end(self) -> None:
+        """Let BIRD end, if it was told to: what is to be deleted is deleted."""
+        try:
+            self._control.end()
+        except OSError as error:
+            _log.warning("cannot tell BIRD that the agent ends", error=str(error))
+
+    async def _follow(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._configure()
+                self._take(await self._control.sessions(), self._refused)
+            except (OSError, TimeoutError) as error:
+                self._take((), f"BIRD does not answer: {error or type(error).__name__}")
+            try:
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _configure(self) -> None:
+        if self._peers is None or self._pools is None or self._node is None:
+            return
+        labels = self._node.labels
+        peers = [peer for peer in self._peers.values() if peer.spec.node_selector.selects(labels)]
+        text = config.render(config.Node(self._me, self._node.ipv4, self._table), peers, self._pools)
+        if text == self._configured:
+            return
+        await asyncio.to_thread(self._control.write, text)
+        # A BIRD that does not run yet reads it when it starts.
+        self._refused = await self._control.configure()
+        self._configured = text
+        _log.info("BIRD is configured", peers=[peer.metadata.name for peer in peers], error=self._refused)
+
+    def _take(self, found: Iterable[Session], error: str) -> None:
+        names = {config.protocol_name(name): name for name in self._peers or ()}
+        shown = [_shown(names[each.protocol], each) for each in found if each.protocol in names]
+        sessions = tuple(sorted(shown, key=lambda each: (each.state == _ESTABLISHED, each.peer)))
+        if (sessions, error) != (self._sessions, self._error):
+            self._sessions, self._error = sessions, error
+            self._report()
+
+    async def _watch_peers(self) -> None:
+        def replace(listing: Listing) -> None:
+            before = self._peers or {}
+            self._set_peers([_parsed(raw, before.get(raw["metadata"]["name"])) for raw in listing.items])
+
+        def put(raw: JsonObject) -> None:
+            peers = self._peers or {}
+            self._set_peers([*peers.values(), _parsed(raw, peers.get(raw["metadata"]["name"]))])
+
+        def remove(raw: JsonObject) -> None:
+            gone = raw["metadata"]["name"]
+            self._set_peers(peer for name, peer in (self._peers or {}).items() if name != gone)
+
+        await list_and_watch(self._kube, BGP_PEERS, Handlers(replace, put, remove))
+
+    def _set_peers(self, peers: Iterable[BGPPeer | None]) -> None:
+        self._peers = {peer.metadata.name: peer for peer in peers if peer is not None}
+        self._changed.set()
+
+
+def _shown(peer: str, session: Session) -> BGPSession:
+    is_established = session.state == _ESTABLISHED
+    return BGPSession(
+        peer=peer,
+        state=session.state[:_STATE_MAX],
+        prefixes=session.prefixes,
+        last_error="" if is_established else session.error[:_ERROR_MAX],
+    )
+
+
+def _parsed(raw: JsonObject, before: BGPPeer | None) -> BGPPeer | None:
+    """Return a peer, as it was before if this one cannot be read."""
+    try:
+        return BGPPeer.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
+    except ValidationError as error:
+        _log.warning("invalid NftlbBGPPeer", name=raw["metadata"]["name"], error=first_error(error))
+        return before

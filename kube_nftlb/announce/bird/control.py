@@ -1,0 +1,57 @@
+"""The agent's end of BIRD: the file with its configuration, and its control socket."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from kube_nftlb.announce.bird import answers
+from kube_nftlb.announce.bird.answers import Session
+from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET
+
+_PATIENCE_S: Final = 2.0
+
+
+class BirdControl:
+    """The BIRD of a run directory, which its container and the agent share."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+
+    def begin(self) -> None:
+        """Say that an agent runs. Raises OSError."""
+        (self._run_dir / ENDED).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Say that the agent ends. Raises OSError."""
+        (self._run_dir / ENDED).touch()
+
+    def write(self, config: str) -> None:
+        """Write the configuration. Raises OSError."""
+        path = self._run_dir / CONFIG
+        written = path.with_suffix(".new")
+        written.write_text(config)
+        written.replace(path)
+
+    async def configure(self) -> str:
+        """Have BIRD read its configuration, and return what is wrong with that. Raises OSError, TimeoutError."""
+        return answers.error(await self._ask("configure"))
+
+    async def sessions(self) -> list[Session]:
+        """Return the BGP sessions. Raises OSError, TimeoutError."""
+        return answers.sessions(await self._ask("show protocols all"))
+
+    async def _ask(self, request: str) -> list[str]:
+        async with asyncio.timeout(_PATIENCE_S):
+            reader, writer = await asyncio.open_unix_connection(self._run_dir / SOCKET)
+            try:
+                # It greets first.
+                await reader.readline()
+                writer.write(f"{request}\n".encode())
+                lines = []
+                while line := (await reader.readline()).decode(errors="replace").rstrip("\n"):
+                    lines.append(line)
+                    if answers.is_last(line):
+                        break
+                return lines
+            finally:
+                writer.close()

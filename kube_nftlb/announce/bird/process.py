@@ -1,0 +1,92 @@
+"""Run BIRD for an agent: with the passwords of a Secret, again if it ends, and until the agent has ended.
+
+It ends BIRD by SIGKILL, so that routers go on with the routes that are left (RFC 4724): the agent has deleted those
+that other nodes have, too.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config, password_file
+
+_LOOK_EVERY_S: Final = 0.2
+_AGENT_ENDS_S: Final = 20.0
+"""How long the agent may take to end, once both were told to."""
+_AGAIN_S: Final = 1.0
+
+
+class BirdProcess:
+    """BIRD, with its configuration in ``run_dir`` and pieces with the passwords of ``secret`` in ``passwords``."""
+
+    def __init__(self, program: str, run_dir: Path, secret: Path, passwords: Path) -> None:
+        self._command: Sequence[str] = (
+            *(program, "-f", "-R", "-c", str(run_dir / CONFIG)),
+            *("-s", str(run_dir / SOCKET)),
+        )
+        self._run_dir = run_dir
+        self._secret = secret
+        self._passwords = passwords
+        self._written: Mapping[str, str] = {}
+        self._bird: subprocess.Popen[bytes] | None = None
+        self._end_at: float | None = None
+
+    def end(self) -> None:
+        """Have ``run`` return once the agent has ended."""
+        self._end_at = self._end_at or time.monotonic() + _AGENT_ENDS_S
+
+    def run(self) -> None:
+        """Run BIRD until ``end``. Raises OSError."""
+        for folder in (self._run_dir, self._passwords):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            while not self._over():
+                changed = self._write_passwords()
+                if self._bird is None or self._bird.poll() is not None:
+                    self._start()
+                elif changed:
+                    self._bird.send_signal(signal.SIGHUP)
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            if self._bird is not None:
+                self._bird.kill()
+                self._bird.wait()
+
+    def _over(self) -> bool:
+        if self._end_at is None:
+            return False
+        return (self._run_dir / ENDED).exists() or time.monotonic() > self._end_at
+
+    def _start(self) -> None:
+        if self._bird is not None:
+            print(f"BIRD has ended with status {self._bird.returncode}", file=sys.stderr, flush=True)
+            time.sleep(_AGAIN_S if self._bird.returncode > 0 else 0)
+            self._bird = None
+        # The agent writes it once it knows its peers.
+        if (self._run_dir / CONFIG).exists():
+            self._bird = subprocess.Popen(self._command)
+
+    def _write_passwords(self) -> bool:
+        """Write the pieces of configuration anew, and return whether any has changed."""
+        found = {password_file(key): piece for key, piece in self._pieces().items() if piece}
+        if found == self._written:
+            return False
+        for gone in self._written.keys() - found.keys():
+            (self._passwords / gone).unlink(missing_ok=True)
+        for name, piece in found.items():
+            path = self._passwords / name
+            path.touch(mode=0o600)
+            path.write_text(piece)
+        self._written = found
+        return True
+
+    def _pieces(self) -> dict[str, str]:
+        if not self._secret.is_dir():
+            return {}
+        # Kubernetes keeps what the names of keys point to in a folder that begins with two dots.
+        keys = [path for path in self._secret.iterdir() if path.is_file() and not path.name.startswith("..")]
+        return {key.name: password_config(key.read_text(errors="replace").rstrip("\n")) for key in keys}

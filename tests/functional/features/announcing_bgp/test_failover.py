@@ -1,0 +1,135 @@
+"""Connections by routers while nodes, agents and BIRD come and go."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.places import CLIENT
+from tests.functional.cluster import Cluster
+from tests.functional.commands import Kubectl
+from tests.functional.features.announcing.test_gate import rolling
+from tests.functional.features.announcing_bgp.conftest import ROUTERS, has_sessions
+from tests.functional.routed import RouteWatch, hops, routed
+from tests.functional.segment import announce, cut, served, unplugged
+
+ROLLS = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "4"))
+THREADS = 8
+ROUTER = ROUTERS[0].name
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def _kill_agent(cluster: Cluster, node: str) -> None:
+    os.kill(cluster.lab.pid("agent", node), signal.SIGKILL)
+
+
+def _restart_agent(cluster: Cluster, node: str) -> None:
+    cluster.lab.restart("agent", node)
+
+
+def _kill_bird(cluster: Cluster, node: str) -> None:
+    # The component is what starts it again.
+    (children,) = Path(f"/proc/{cluster.lab.pid('bird', node)}/task").glob("*/children")
+    os.kill(int(children.read_text()), signal.SIGKILL)
+
+
+def _restart_both(cluster: Cluster, node: str) -> None:
+    """As a pod at an upgrade: both are told to end at the same time."""
+    os.kill(cluster.lab.pid("bird", node), signal.SIGTERM)
+    cluster.lab.restart("agent", node)
+
+
+@pytest.mark.parametrize("end", [_kill_agent, _kill_bird])
+def test_a_crash_moves_nothing(
+    cluster: Cluster, namespace: str, pair: tuple[str, str], end: Callable[[Cluster, str], None]
+) -> None:
+    ip, node = pair[0], cluster.nodes[0]
+    cluster.serve("web", 3, namespace)
+    announce(cluster, "web", namespace, ip)
+    routed(cluster, ROUTER, ip, *cluster.nodes)
+    with cluster.hammer(CLIENT, ip) as met:
+        end(cluster, node)
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            assert node in hops(cluster, ROUTER, ip)
+            time.sleep(0.02)
+    print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
+    assert met["failed"] == {}
+    has_sessions(cluster, node)
+
+
+@pytest.mark.parametrize("restart", [_restart_agent, _restart_both])
+def test_a_restart_of_the_only_node_that_serves_loses_no_route(
+    cluster: Cluster, namespace: str, pair: tuple[str, str], restart: Callable[[Cluster, str], None]
+) -> None:
+    ip, node = pair[0], cluster.nodes[1]
+    cluster.serve("web", 1, namespace, node=node)
+    announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
+    routed(cluster, ROUTER, ip, node)
+    with cluster.hammer(CLIENT, ip) as met:
+        restart(cluster, node)
+        time.sleep(5)
+    print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
+    assert met["failed"] == {}
+    has_sessions(cluster, node)
+
+
+def test_a_dead_node_is_left_within_a_second_and_a_half(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip, node = pair[0], cluster.nodes[2]
+    cluster.serve("web", 1, namespace, node=cluster.nodes[0])
+    announce(cluster, "web", namespace, ip)
+    routed(cluster, ROUTER, ip, *cluster.nodes)
+    with cluster.hammer(CLIENT, ip, 80, "--timeout", "0.5") as met, contextlib.ExitStack() as stack:
+        with RouteWatch(cluster, ROUTER, ip, lambda number: number == 2) as watch:
+            stack.enter_context(unplugged(cluster, node))
+        time.sleep(2)
+    print(f"left after {watch.took_s:.3f} s; {met['attempts']} connections, gap {met['longest_gap_ms']} ms")
+    assert watch.took_s < 3
+    has_sessions(cluster, node)
+    routed(cluster, ROUTER, ip, *cluster.nodes)
+
+
+def test_a_node_that_drains_is_left_first(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:
+    ip, node = pair[0], cluster.nodes[0]
+    cluster.serve("web", 3, namespace)
+    announce(cluster, "web", namespace, ip)
+    routed(cluster, ROUTER, ip, *cluster.nodes)
+    kubectl = Kubectl(cluster)
+    with cluster.hammer(CLIENT, ip) as met:
+        done = kubectl.run("drain", f"node/{node}", "--force", "--timeout", "60")
+        assert f"node {node} announces no addresses" in done.stderr
+        routed(cluster, ROUTER, ip, *cluster.nodes[1:])
+        time.sleep(1)
+    assert kubectl.run("undrain", f"node/{node}").returncode == 0
+    print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
+    assert cut(met) <= 4, "those of the two threads that are open as routers change their minds"
+    assert met["failed"] == {}
+    routed(cluster, ROUTER, ip, *cluster.nodes)
+
+
+def test_rolling_updates_with_traffic_policy_local_fail_nobody(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip = pair[0]
+    made = rolling("web", namespace)
+    made["spec"]["replicas"] = 3
+    cluster.apply(made)
+    cluster.rolled_out("web", 3, namespace)
+    announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
+    served(cluster, ip)
+    with cluster.hammer(CLIENT, ip, 80, "--timeout", "5", "--threads", str(THREADS)) as met:
+        for number in range(1, ROLLS + 1):
+            made["spec"]["template"]["metadata"]["annotations"] = {"number": str(number)}
+            cluster.apply(made)
+            cluster.rolled_out("web", 3, namespace)
+    print(f"{met['attempts']} connections, {ROLLS} rolling updates, failed {met['failed']}, {met['longest_gap_ms']} ms")
+    # A connection that is open as routers change their minds may go to a node that does not know it.
+    assert cut(met) <= THREADS * ROLLS
+    assert met["failed"] == {}

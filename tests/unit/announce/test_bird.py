@@ -1,0 +1,232 @@
+"""The configuration of BIRD, what it says of its sessions, and the process that runs it."""
+
+import asyncio
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.announce.bird import answers
+from kube_nftlb.announce.bird.answers import Session
+from kube_nftlb.announce.bird.config import Node, protocol_name, render
+from kube_nftlb.announce.bird.control import BirdControl
+from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config
+from kube_nftlb.announce.bird.process import BirdProcess
+from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.bgp_peer import BGPPeer
+
+NODE = Node("node-1", "172.31.0.11", 4242)
+
+
+def peer(name: str = "router-1", **spec: Any) -> BGPPeer:
+    whole = {"address": "172.31.0.1", "asn": 65000, "myAsn": 65001, **spec}
+    return BGPPeer.model_validate({"metadata": {"name": name}, "spec": whole})
+
+
+def pool(*ranges: str, **bgp: Any) -> AddressPool:
+    return AddressPool.model_validate(
+        {"metadata": {"name": "office"}, "spec": {"ranges": ranges, "announce": {"bgp": bgp}}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, ["local as 65001;", "neighbor 172.31.0.1 port 179 as 65000;", "hold time 90;", "ipv4 { import none;"]),
+        ({"address": "fd00::1", "port": 1790}, ["neighbor fd00::1 port 1790 as 65000;", "ipv6 { import none;"]),
+        ({"holdTime": 9}, ["hold time 9;"]),
+        ({"bfd": {}}, ["bfd { interval 300 ms; idle tx interval 1 s; multiplier 3; };"]),
+        ({"bfd": {"intervalMs": 100, "multiplier": 5}}, ["bfd { interval 100 ms;", "multiplier 5; };"]),
+        ({"passwordKey": "r1"}, ["disabled;", 'include "/run/kube-nftlb-bird-passwords/[r]1.conf";']),
+        ({"communities": ["65001:7"]}, ["bgp_community.add((65001, 7));"]),
+        ({"communities": ["65001:1:2"]}, ["bgp_large_community.add((65001, 1, 2));"]),
+        ({"communities": ["065001:07"]}, ["bgp_community.add((65001, 7));"]),
+    ],
+)
+def test_a_peer_is_rendered(spec: dict[str, Any], expected: list[str]) -> None:
+    text = render(NODE, [peer(**spec)], [])
+    assert [each for each in expected if each not in text] == []
+
+
+def test_without_bfd_or_password_there_is_neither() -> None:
+    text = render(NODE, [peer()], [])
+    of_peer = text[text.index("protocol bgp") :]
+    assert "bfd" not in of_peer
+    assert "include" not in text
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        ([pool("192.0.2.0/28")], None),
+        ([pool("192.0.2.0/28", communities=["1:2"])], "net ~ [ 192.0.2.0/28+ ] then { bgp_community.add((1, 2)); }"),
+        ([pool("192.0.2.0/28", localPref=50)], "net ~ [ 192.0.2.0/28+ ] then { bgp_local_pref = 50; }"),
+        (
+            [pool("192.0.2.1-192.0.2.4", localPref=50)],
+            "net ~ [ 192.0.2.1/32+, 192.0.2.2/31+, 192.0.2.4/32+ ] then { bgp_local_pref = 50; }",
+        ),
+        ([pool("2001:db8::/64", localPref=50)], None),
+    ],
+    ids=["nothing to say", "communities", "local preference", "a range", "the other family"],
+)
+def test_what_a_pool_says_of_its_routes_is_in_the_filter(pools: list[AddressPool], expected: str | None) -> None:
+    text = render(NODE, [peer()], pools)
+    assert (expected in text) if expected is not None else ("net ~" not in text)
+
+
+def test_routes_of_a_node_that_goes_tell_routers_to_prefer_others_whatever_the_pool_says() -> None:
+    text = render(NODE, [peer()], [pool("192.0.2.0/28", localPref=50)])
+    goes = "if krt_metric = 200 then { bgp_community.add((65535, 0)); bgp_local_pref = 0; }"
+    assert text.index("bgp_local_pref = 50") < text.index(goes)
+
+
+def test_only_our_routes_of_the_table_are_announced() -> None:
+    text = render(NODE, [peer()], [])
+    for family in (4, 6):
+        assert f"ipv{family} {{ import filter {{ if krt_source = 110 then accept; reject; }}; export none; }};" in text
+    assert text.count("kernel table 4242; learn;") == 2
+    assert 'if proto != "addresses4" then reject;' in text
+
+
+def test_a_node_without_ipv4_identifies_itself_by_a_number_of_its_own() -> None:
+    ids = {render(NODE._replace(name=name, ipv4=""), [], []).split("router id ")[1].split(";")[0] for name in "ab"}
+    assert len(ids) == 2
+    assert "router id 172.31.0.11;" in render(NODE, [], [])
+
+
+def test_a_configuration_does_not_depend_on_the_order_of_peers() -> None:
+    peers = [peer("a"), peer("b", address="172.31.0.2")]
+    assert render(NODE, peers, []) == render(NODE, peers[::-1], [])
+    assert len({protocol_name("x" * 253), protocol_name("x" * 252 + "y")}) == 2
+    assert len(protocol_name("x" * 253)) < 32
+
+
+@pytest.mark.parametrize("password", ['a"; }', "a\nb", "", "x" * 81])
+def test_a_password_that_would_be_configuration_is_no_password(password: str) -> None:
+    assert password_config(password) == ""
+
+
+def test_a_password_switches_its_session_on() -> None:
+    assert password_config("s3cret {}") == 'disabled off; description ""; password "s3cret {}";\n'
+
+
+ANSWER = """2002-Name       Proto      Table      State  Since         Info
+1002-device1    Device     ---        up     12:15:51.207
+1006-
+1002-addresses4 Kernel     master4    up     12:15:51.207
+1006-  Channel ipv4
+     State:          UP
+     Routes:         7 imported, 0 exported, 7 preferred
+1002-peer_a     BGP        ---        up     12:15:55.020  Established
+1006-  BGP state:          Established
+     Neighbor address: 172.31.0.1
+   Channel ipv4
+     Routes:         0 imported, 5 exported, 0 preferred
+1002-peer_b     BGP        ---        start  12:15:55.020  Idle          BGP Error: Bad peer AS
+1006-  BGP state:          Idle
+     Last error:       Received: Bad peer AS
+1002-peer_c     BGP        ---        down   12:15:55.020
+1006-  Description:    the Secret has no usable password at none
+0000
+"""
+
+
+def test_sessions_are_read_from_what_bird_says() -> None:
+    assert answers.sessions(ANSWER.splitlines()) == [
+        Session("peer_a", "Established", 5),
+        Session("peer_b", "Idle", 0, "Received: Bad peer AS"),
+        Session("peer_c", "down", 0, "the Secret has no usable password at none"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["0002-Reading configuration from x", "0003 Reconfigured"], ""),
+        (["0002-Reading configuration from x", "8002 x:3:1 syntax error"], "x:3:1 syntax error"),
+        (["9001 There is no such command"], "There is no such command"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration_is_read(lines: list[str], expected: str) -> None:
+    assert answers.error(lines) == expected
+    assert [answers.is_last(line) for line in lines][-1]
+    assert not any(answers.is_last(line) for line in lines[:-1])
+
+
+async def test_bird_is_asked_on_its_socket(tmp_path: Path) -> None:
+    asked = []
+
+    async def bird(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"0001 BIRD 2.0.12 ready.\n")
+        asked.append((await reader.readline()).decode().strip())
+        writer.write(b"8002 x:3:1 syntax error\n" if asked[-1] == "configure" else ANSWER.encode())
+        writer.close()
+
+    control = BirdControl(tmp_path)
+    with pytest.raises(OSError, match="No such file"):
+        await control.sessions()
+    async with await asyncio.start_unix_server(bird, tmp_path / SOCKET):
+        assert len(await control.sessions()) == 3
+        assert await control.configure() == "x:3:1 syntax error"
+    assert asked == ["show protocols all", "configure"]
+
+
+BIRD = """#!/bin/sh
+echo started $$ >> {log}
+trap 'echo configured >> {log}' HUP
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[tuple[BirdProcess, Path]]:
+    """A process that runs a program in place of BIRD, which writes down what happens to it."""
+    program, log = tmp_path / "bird", tmp_path / "log"
+    program.write_text(BIRD.format(log=log))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "secret").mkdir()
+    log.touch()
+    process = BirdProcess(str(program), tmp_path / "run", tmp_path / "secret", tmp_path / "passwords")
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    yield process, tmp_path
+    (tmp_path / "run" / ENDED).touch()
+    process.end()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_agent_has(
+    run: tuple[BirdProcess, Path],
+) -> None:
+    process, folder = run
+    log = folder / "log"
+    eventually((folder / "run").is_dir)
+    assert log.read_text() == ""
+    (folder / "run" / CONFIG).write_text("router id 1;")
+    eventually(lambda: log.read_text().startswith("started "))
+    (folder / "secret" / "router-1").write_text("s3cret\n")
+    eventually(lambda: "configured" in log.read_text())
+    piece = folder / "passwords" / "router-1.conf"
+    assert 'password "s3cret";' in piece.read_text()
+    assert piece.stat().st_mode & 0o077 == 0
+    (folder / "secret" / "router-1").write_text('not"usable')
+    eventually(lambda: not piece.exists())
+    os.kill(int(log.read_text().split()[1]), signal.SIGKILL)
+    eventually(lambda: log.read_text().count("started") == 2)
+    process.end()
+    time.sleep(0.5)
+    os.kill(int(log.read_text().split()[-1]), 0)  # The agent has not ended yet: it is there.
