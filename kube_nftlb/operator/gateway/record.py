@@ -95,13 +95,13 @@ class GatewayRecord:
         wanted = asked(gateway)
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
         has = address.addresses if address is not None else ()
-        kept = f"; until then it keeps {some_of(has)}" if has else ""
+        ending = f"; until then it keeps {some_of(has)}" if has else ""
         if wanted.unclear:
-            address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{kept}")
+            address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{ending}")
         # A mistake in what it asks for takes nothing from clients.
         serves = refused is None or (refused is wanted.unsupported and bool(has))
         if refused is not None and refused is wanted.unsupported:
-            refused = refused._replace(message=f"{refused.message}{kept}")
+            refused = refused._replace(message=f"{refused.message}{ending}")
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (serves, usable) != (self._serves, self._usable)
         self._serves, self._usable = serves, usable

@@ -538,7 +538,7 @@ async def test_a_kind_is_gone_once_its_definition_says_so(kube: GatewayKube, tim
     async with running(operator):
         await served(operator, kube)
         kube.kinds = set()
-        kube.definition_errors["udproutes"] = errors.KubeError(403, "Forbidden", "no right to read it")
+        kube.definition_errors["tcproutes"] = errors.KubeError(403, "Forbidden", "no right to read it")
         await asyncio.sleep(5 * DISCOVER_EVERY_S)
         assert farms(kube), "an API server that starts may not know all kinds yet, nor all rights"
         kube.definition_errors.clear()
@@ -676,6 +676,12 @@ async def test_of_two_gateways_with_an_address_that_which_serves_keeps_it(kube: 
         second.ingest.put(FARMS, raw)
     async with running(second):
         assert (addresses(kube), addresses(kube, "evil")) == (["192.0.2.0"], ["192.0.2.1"])
+    third = Operator(time, kube)
+    for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == FARMS]:
+        third.ingest.put(FARMS, raw)
+    third.put(kube, SERVICES, raw_balanced("taker", "192.0.2.0"))
+    async with running(third):
+        assert addresses(kube) == ["192.0.2.2"], "a farm is no reason to take an address of a Service"
 
 
 async def test_services_get_no_address_before_gateways_have_claimed_theirs(
@@ -764,7 +770,9 @@ async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, ti
         assert addresses(kube) == []
         gateway = kube.find(GATEWAYS, "edge", "default") or {}
         (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
-        assert programmed["message"] == "its class is not one of kube-nftlb any more, which has taken its addresses back"
+        assert (
+            programmed["message"] == "its class is not one of kube-nftlb any more, which has taken its addresses back"
+        )
         # Another controller may have a static address of this value.
         del gateway["metadata"]["resourceVersion"]
         kube.put(GATEWAYS, {**gateway, "status": {"addresses": [{"value": "192.0.2.0"}]}})
