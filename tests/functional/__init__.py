@@ -1,0 +1,1 @@
+"""Packages of tests on labs."""
