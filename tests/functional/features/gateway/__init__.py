@@ -1,1 +1,1 @@
-"""A package, so that its lab ends with its last test: pytest keeps fixtures of a folder that is none until all tests end."""
+"""A package, so that its lab ends with its last test: fixtures of other folders stay until all tests have ended."""
