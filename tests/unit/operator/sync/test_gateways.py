@@ -729,6 +729,8 @@ async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, ti
 async def test_a_status_counts_no_more_once_there_are_decisions(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
     async with running(operator):
+        # Until definitions have been looked at once more.
+        await asyncio.sleep(1)
         operator.store.versions = frozenset(["v1.7.0"])
         kube.put(GATEWAYS, {**raw_gateway(), "status": {"addresses": [{"value": "192.0.2.3"}]}})
         await asyncio.sleep(1)
