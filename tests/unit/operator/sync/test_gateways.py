@@ -10,7 +10,7 @@ import pytest
 
 from kube_nftlb import errors, names
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
@@ -778,3 +778,35 @@ async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, ti
         kube.put(GATEWAYS, {**gateway, "status": {"addresses": [{"value": "192.0.2.0"}]}})
         await asyncio.sleep(1)
         assert addresses(kube) == ["192.0.2.0"]
+
+
+async def test_a_status_counts_no_more_once_there_are_decisions(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        # Until definitions have been looked at once more.
+        await asyncio.sleep(1)
+        operator.store.versions = frozenset(["v1.7.0"])
+        kube.put(GATEWAYS, {**raw_gateway(), "status": {"addresses": [{"value": "192.0.2.3"}]}})
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["192.0.2.0"]
+
+
+async def test_a_gateway_that_goes_while_a_new_leader_lists_is_gone(
+    kube: GatewayKube, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube.put(GATEWAYS, raw_gateway())
+    operator = Operator(time, kube)
+    reader = asyncio.create_task(operator.informer.run())
+    await operator.informer.listed.wait()
+    answer = kube.list
+
+    async def list_slowly(*args: Any, **kwargs: Any) -> Listing:
+        listing = await answer(*args, **kwargs)
+        kube.remove(GATEWAYS, "edge", "default")
+        await asyncio.sleep(1)
+        return listing
+
+    monkeypatch.setattr(kube, "list", list_slowly)
+    await operator.informer.catch_up()
+    assert operator.store.uid(Ref(GATEWAYS, "default", "edge")) is None
+    reader.cancel()
