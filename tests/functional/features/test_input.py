@@ -12,8 +12,8 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"schedParam": "srcip"}, "schedParam requires scheduler hash"),
     ({"policies": [f"p{number}" for number in range(17)]}, "spec.policies: Too many"),
     (
-        {"backendsFrom": [{"service": "web", "namespace": "x"}]},
-        'unknown field "spec.backendsFrom[0].namespace"',
+        {"backendsFrom": [{"service": "web", "cluster": "x"}]},
+        'unknown field "spec.backendsFrom[0].cluster"',
     ),
 )
 """One of each kind: pattern, enumeration, rule, bound and unknown field. tests/unit/api has all of them, as tables."""
