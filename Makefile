@@ -29,7 +29,7 @@ test-all: lint ## Everything: `make test`, what it leaves out, and the installat
 	@$(MAKE) e2e
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
-	$(BIN)/pytest --numprocesses auto tests/unit
+	$(BIN)/pytest --numprocesses auto -m "not long" tests/unit
 
 lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(BIN)/ruff check .
