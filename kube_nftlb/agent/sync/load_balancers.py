@@ -3,7 +3,7 @@
 It is what nodes announce addresses by, so that nobody is told of an address before it is served.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, KeysView
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import selection
@@ -52,8 +52,10 @@ class LoadBalancers:
         """All addresses."""
         return self._keys.keys()
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._wanted
+    @property
+    def keys(self) -> KeysView[FarmKey]:
+        """All farms."""
+        return self._wanted.keys()
 
     def of(self, ip: str) -> Collection[FarmKey]:
         """Return the farms that have an address."""

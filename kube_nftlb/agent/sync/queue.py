@@ -1,6 +1,8 @@
 """Farms that wait for the loop, are in progress, or are applied but not verified. Pure: no I/O."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -68,14 +70,15 @@ class FarmQueue:
         self._batch = fitting_batch(len(self.in_progress), seconds, self._batch)
         self.in_progress = {}
 
-    def to_verify(self, limit: int, first: Container[FarmKey] = ()) -> list[tuple[FarmKey, str | None]]:
+    def to_verify(self, limit: int, first: AbstractSet[FarmKey] = frozenset()) -> list[tuple[FarmKey, str | None]]:
         """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
 
         Also those that wait again: what was applied of these has to be verified like all else, or it would count as
         done, or never be done.
         """
-        oldest = sorted(self.unverified.items(), key=lambda entry: entry[0] not in first)[:limit]
-        return [(key, entry.refused) for key, entry in oldest]
+        early = sorted(self.unverified.keys() & first, key=lambda key: self.unverified[key].applied_at)[:limit]
+        late = islice((key for key in self.unverified if key not in first), limit - len(early))
+        return [(key, self.unverified[key].refused) for key in (*early, *late)]
 
     def verified(self, key: FarmKey) -> None:
         """Remove a farm that was compared with the kernel."""
