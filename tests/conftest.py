@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -13,10 +13,7 @@ from tests import durations, labs
 from tests.durations import Durations
 
 # The same examples in each run, however busy the machine is: no harmless change fails by chance.
-settings.register_profile(
-    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("steady")
+settings.load_profile("ci")
 
 _TESTS = Path(__file__).parent
 _DURATIONS = _TESTS.parent / ".ci/durations.json"

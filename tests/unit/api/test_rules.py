@@ -18,7 +18,7 @@ from tests.unit.api import cel
 
 M = TypeVar("M")
 
-STEADY = settings(max_examples=120, derandomize=True, deadline=None)
+MORE = settings(max_examples=120)
 
 _RULES: tuple[Rule[Any], ...] = (
     *FARM_RULES,
@@ -144,7 +144,7 @@ def _farm_rules_that_break(spec: dict[str, Any]) -> set[str]:
     return agreed(FARM_RULES, farm, farm.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-@STEADY
+@MORE
 @given(FARMS)
 def test_farm_rules_agree_with_cel(spec: dict[str, Any]) -> None:
     _farm_rules_that_break(spec)
@@ -164,7 +164,7 @@ def test_limits_rules_agree_with_cel() -> None:
     violated: set[str] = set()
     bursts = st.one_of(st.integers(1, 10), st.integers(900_000, 1_000_000))
 
-    @STEADY
+    @MORE
     @given(rarely(RATES), bursts, rarely(RATES), bursts)
     def compare(new: str | None, new_burst: int, reset: str | None, reset_burst: int) -> None:
         limits = Limits.model_construct(new=new, new_burst=new_burst, reset=reset, reset_burst=reset_burst)

@@ -151,7 +151,7 @@ def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
     return what, key, draw(st.sampled_from((value, value, value, None)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(steps(), max_size=40), st.lists(st.integers(1, 4), min_size=10, max_size=10), st.booleans())
 def test_any_changes_lead_to_the_plan_for_what_there_is(
     changes: list[tuple[str, Any, Any]], batches: list[int], many: bool
