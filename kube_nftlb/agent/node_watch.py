@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import structlog
-from pyroute2 import IPRoute
 
 from kube_nftlb import errors
 from kube_nftlb.agent.announcing.announcing import Announcing
@@ -21,6 +20,7 @@ from kube_nftlb.http_server import ALL_ADDRESSES
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import NODES, SERVICE_CIDRS, JsonObject
+from kube_nftlb.netfilter import rtnetlink
 from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
@@ -130,7 +130,7 @@ def _cidrs(raw: JsonObject) -> tuple[str, ...]:
 
 
 def _addresses() -> tuple[str, ...]:
-    with IPRoute() as ip:
+    with rtnetlink.connected() as ip:
         return tuple(sorted({entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr()}))
 
 

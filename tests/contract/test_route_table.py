@@ -9,9 +9,9 @@ import pytest
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from kube_nftlb.announce.bgp import table as bgp_table
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Metric, Route, changes
 from kube_nftlb.announce.bgp.table import RouteTable, remove_all
+from kube_nftlb.netfilter import rtnetlink
 
 pytestmark = pytest.mark.usefixtures("private_network")
 
@@ -86,7 +86,7 @@ def test_a_route_whose_successor_the_kernel_refuses_stays(table: RouteTable, mon
                 raise NetlinkError(ENOSPC, "No space left on device")
             return self.ip.route(command, **request)
 
-    monkeypatch.setattr(bgp_table, "IPRoute", Refusing)
+    monkeypatch.setattr(rtnetlink, "IPRoute", Refusing)
     with pytest.raises(OSError, match="No space left"):
         table.apply(changes({FOUR, SIX}, {FOUR._replace(metric=Metric.GOES)}))
     assert table.read() == {FOUR}
@@ -100,7 +100,7 @@ def test_a_kernel_that_cannot_be_read_is_an_error_of_the_system(
             raise NetlinkError(EINTR, "Interrupted system call")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bgp_table, "IPRoute", Refusing)
+        patched.setattr(rtnetlink, "IPRoute", Refusing)
         with pytest.raises(OSError, match="Interrupted"):
             table.read()
         with pytest.raises(OSError, match="Interrupted"):

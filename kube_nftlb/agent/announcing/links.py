@@ -1,8 +1,7 @@
 """The network interfaces of this node, with their addresses."""
 
-from pyroute2 import IPRoute
-
 from kube_nftlb.announce.ownership.interfaces import Interface
+from kube_nftlb.netfilter import rtnetlink
 
 _ETHERNET = 1
 """ARPHRD_ETHER (linux/if_arp.h)."""
@@ -12,7 +11,7 @@ _RUNNING = 0x40
 
 def interfaces() -> tuple[Interface, ...]:
     """Return the interfaces that are up, have a carrier and addresses, by name. Raises OSError."""
-    with IPRoute() as ip:
+    with rtnetlink.connected() as ip:
         links = {link["index"]: link for link in ip.get_links()}
         addresses: dict[int, list[str]] = {}
         for entry in ip.get_addr():

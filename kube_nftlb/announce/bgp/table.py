@@ -1,7 +1,6 @@
 """The kernel's table of routes to announced addresses. No ip rule names it, so no packet takes them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from errno import EEXIST, ESRCH
 from socket import AF_INET, AF_INET6
 from typing import Final
@@ -10,6 +9,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Route
+from kube_nftlb.netfilter import rtnetlink
 
 _UNREACHABLE: Final = 7
 """RTN_UNREACHABLE (linux/rtnetlink.h): the only kind of route that needs no interface, and that daemons take over."""
@@ -26,7 +26,7 @@ class RouteTable:
 
     def read(self) -> frozenset[Route]:
         """Return our routes in it. Raises OSError."""
-        with _kernel() as ip:
+        with rtnetlink.connected() as ip:
             return frozenset(route for number, route in _ours(ip) if number == self._number)
 
     def apply(self, changes: Changes) -> None:
@@ -36,7 +36,7 @@ class RouteTable:
         """
         failed: list[str] = []
         missing = set()
-        with _kernel() as ip:
+        with rtnetlink.connected() as ip:
             for route in changes.add:
                 if not _change(ip, "add", self._number, route, failed):
                     missing.add(route.prefix)
@@ -49,21 +49,11 @@ class RouteTable:
 def remove_all(but: int | None = None) -> None:
     """Remove our routes from all tables, but one if it is given. Raises OSError once all are removed that can be."""
     failed: list[str] = []
-    with _kernel() as ip:
+    with rtnetlink.connected() as ip:
         for number, route in _ours(ip):
             if number != but:
                 _change(ip, "del", number, route, failed)
     _raise(failed)
-
-
-@contextmanager
-def _kernel() -> Iterator[IPRoute]:
-    """Return a connection to the kernel, whose errors are OSErrors. pyroute2's own are not."""
-    try:
-        with IPRoute() as ip:
-            yield ip
-    except NetlinkError as error:
-        raise OSError(error.code, str(error)) from error
 
 
 def _raise(failed: list[str]) -> None:

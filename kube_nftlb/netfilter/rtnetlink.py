@@ -1,0 +1,16 @@
+"""Interfaces, addresses and routes of the kernel, by pyroute2, which runs an event loop of its own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyroute2 import IPRoute, NetlinkError
+
+
+@contextmanager
+def connected() -> Iterator[IPRoute]:
+    """Yield a connection, in a thread without an event loop. Raises OSError, also in place of pyroute2's own errors."""
+    try:
+        with IPRoute() as ip:
+            yield ip
+    except NetlinkError as error:
+        raise OSError(error.code, str(error)) from error
