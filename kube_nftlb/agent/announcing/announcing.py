@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from pydantic import ValidationError
 
 from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.facts import Facts
@@ -16,6 +15,7 @@ from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.summary import counts, merged, summary
+from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
@@ -25,12 +25,10 @@ from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.api.address_pool import AddressPool
-from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeAddresses, NodeBGP
-from kube_nftlb.kube.client import Kube, Listing
-from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ADDRESS_POOLS
 
 _HAND_OVER_S: Final = 3.0
 """How long the agent waits at its end for others to take its addresses. It takes them a tenth of a second."""
@@ -79,7 +77,7 @@ class Announcing:
         )
         self._bird = bird
         self._without_bgp: Mapping[str, Act] = {}
-        self._pools: dict[str, AddressPool] | None = None
+        self._knows_pools = False
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
         state.load_balancers.on_change = self._changed.set
@@ -117,7 +115,8 @@ class Announcing:
     async def run(self) -> None:
         """Announce until cancelled. The responder goes on for some seconds."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_pools(), name="address-pools")
+            watching = watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._set_pools)
+            tasks.create_task(watching, name="address-pools")
             tasks.create_task(self._watch_links(), name="links")
             tasks.create_task(self._inform(), name="addresses")
             tasks.create_task(self._announcer.run(), name="announcer")
@@ -178,7 +177,7 @@ class Announcing:
         """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
         known_at: float | None = None
         while True:
-            if self._pools is not None and self._facts.nodes and self._facts.interfaces and self._state.complete:
+            if self._knows_pools and self._facts.nodes and self._facts.interfaces and self._state.complete:
                 known_at = known_at or time.monotonic()
                 if not self._awaits_kernel() or time.monotonic() > known_at + _BEGIN_WITHIN_S:
                     return
@@ -204,39 +203,9 @@ class Announcing:
                     self._changed.set()
             await asyncio.sleep(_LINKS_EVERY_S)
 
-    async def _watch_pools(self) -> None:
-        def replace(listing: Listing) -> None:
-            before = self._pools or {}
-            parsed = {
-                raw["metadata"]["name"]: _parsed(raw, before.get(raw["metadata"]["name"])) for raw in listing.items
-            }
-            self._set_pools({name: pool for name, pool in parsed.items() if pool is not None})
-
-        def put(raw: JsonObject) -> None:
-            pools, name = self._pools or {}, raw["metadata"]["name"]
-            if (pool := _parsed(raw, pools.get(name))) is not None:
-                self._set_pools({**pools, name: pool})
-
-        def remove(raw: JsonObject) -> None:
-            gone = raw["metadata"]["name"]
-            self._set_pools({name: pool for name, pool in (self._pools or {}).items() if name != gone})
-
-        await list_and_watch(self._kube, ADDRESS_POOLS, Handlers(replace, put, remove))
-
-    def _set_pools(self, pools: dict[str, AddressPool]) -> None:
-        self._pools = pools
+    def _set_pools(self, pools: Mapping[str, AddressPool]) -> None:
+        self._knows_pools = True
         self._facts.pools = Pools(pools.values())
         if self._bird is not None:
             self._bird.set_pools(pools.values())
         self._changed.set()
-
-
-def _parsed(raw: JsonObject, before: AddressPool | None) -> AddressPool | None:
-    """Return a pool, as it was before if this one cannot be read."""
-    try:
-        # Its status is the operator's, perhaps of another version.
-        return AddressPool.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
-    except ValidationError as error:
-        name = raw["metadata"]["name"]
-        _log.warning("invalid NftlbAddressPool, keeping the last one", name=name, error=first_error(error))
-        return before

@@ -5,19 +5,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import structlog
-from pydantic import ValidationError
 
 from kube_nftlb.agent.announcing.nodes import NodeSeen
+from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.announce.bird import config
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.api.address_pool import AddressPool
-from kube_nftlb.api.base import first_error
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX, BGPSession, NodeBGP
-from kube_nftlb.kube.client import Kube, Listing
-from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import BGP_PEERS, JsonObject
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import BGP_PEERS
 
 _LOOK_EVERY_S: Final = 2.0
 _ERROR_MAX: Final = 256
@@ -79,7 +77,7 @@ class Bird:
         """Configure BIRD and ask it for its sessions until cancelled. It goes on."""
         await asyncio.to_thread(self._control.begin)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_peers(), name="bgp-peers")
+            tasks.create_task(watch_valid(self._kube, BGP_PEERS, BGPPeer, self._set_peers), name="bgp-peers")
             tasks.create_task(self._follow(), name="bird")
 
     def end(self) -> None:
@@ -125,23 +123,8 @@ class Bird:
             self._sessions, self._error = sessions, error
             self._report()
 
-    async def _watch_peers(self) -> None:
-        def replace(listing: Listing) -> None:
-            before = self._peers or {}
-            self._set_peers([_parsed(raw, before.get(raw["metadata"]["name"])) for raw in listing.items])
-
-        def put(raw: JsonObject) -> None:
-            peers = self._peers or {}
-            self._set_peers([*peers.values(), _parsed(raw, peers.get(raw["metadata"]["name"]))])
-
-        def remove(raw: JsonObject) -> None:
-            gone = raw["metadata"]["name"]
-            self._set_peers(peer for name, peer in (self._peers or {}).items() if name != gone)
-
-        await list_and_watch(self._kube, BGP_PEERS, Handlers(replace, put, remove))
-
-    def _set_peers(self, peers: Iterable[BGPPeer | None]) -> None:
-        self._peers = {peer.metadata.name: peer for peer in peers if peer is not None}
+    def _set_peers(self, peers: Mapping[str, BGPPeer]) -> None:
+        self._peers = peers
         self._changed.set()
         self.on_peers()
 
@@ -154,12 +137,3 @@ def _shown(peer: str, session: Session) -> BGPSession:
         prefixes=session.prefixes,
         last_error="" if is_established else session.error[:_ERROR_MAX],
     )
-
-
-def _parsed(raw: JsonObject, before: BGPPeer | None) -> BGPPeer | None:
-    """Return a peer, as it was before if this one cannot be read."""
-    try:
-        return BGPPeer.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
-    except ValidationError as error:
-        _log.warning("invalid NftlbBGPPeer", name=raw["metadata"]["name"], error=first_error(error))
-        return before
