@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.announce.ownership.gate import EXCLUDED
 
-EXCLUDED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 _LEAVING_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service")
 
 

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+EXCLUDED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label of nodes that announce no address, whatever its value."""
+
 
 class Reason(StrEnum):
     """Why a node does not announce an address."""
@@ -55,7 +58,7 @@ class NodeHere(NamedTuple):
     link: str | None
     """The interface on whose segment the address is; empty if there is none, None if none is needed."""
     excluded: bool = False
-    """By the label node.kubernetes.io/exclude-from-external-load-balancers."""
+    """By the label ``EXCLUDED``."""
     selected: bool = True
     """By the node selector of the pool."""
     leaves: str = ""
@@ -64,6 +67,7 @@ class NodeHere(NamedTuple):
     """The name of that selector."""
 
 
+NO_FARM: Final = Blocker(Reason.NO_FARM, "no farm has this address")
 _NO_LINK: Final = Blocker(Reason.NO_LINK, "no interface has the subnet of the address")
 _NO_ENDPOINT: Final = Blocker(Reason.NO_ENDPOINT, "there is no serving endpoint")
 
@@ -74,7 +78,7 @@ def why_not_announce(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: Nod
     if (blocker := _of_node(node)) is not None:
         return blocker
     if not of_address:
-        return Blocker(Reason.NO_FARM, "no farm has this address")
+        return NO_FARM
     for farm in of_address:
         if farm.programmed < farm.generation:
             had = f"generation {farm.programmed}" if farm.programmed else "nothing of it"
@@ -91,7 +95,7 @@ def why_not_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHer
     """
     of_address = sorted(farms)
     if not of_address:
-        return Blocker(Reason.NO_FARM, "no farm has this address")
+        return NO_FARM
     if not any(farm.programmed for farm in of_address):
         return Blocker(Reason.NOT_PROGRAMMED, f"the kernel has nothing of the farm {of_address[0].name}")
     if node.link == "":
@@ -101,8 +105,7 @@ def why_not_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHer
 
 def _of_node(node: NodeHere) -> Blocker | None:
     if node.excluded:
-        label = "node.kubernetes.io/exclude-from-external-load-balancers"
-        return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {label}")
+        return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {EXCLUDED}")
     if not node.selected:
         return Blocker(Reason.NOT_SELECTED, f"the pool's {node.selector} does not select the node")
     if node.leaves:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
-from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.ownership.gate import NO_FARM, Blocker, Reason
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
 
@@ -40,7 +40,7 @@ class Address(NamedTuple):
     why_not_keep: Blocker | None = None
 
 
-_GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
+_GONE: Final = Address("", "", (), NO_FARM, NO_FARM)
 
 
 _NO_RESPONDER: Final = Blocker(Reason.NO_RESPONDER, "the responder of this node does not run")

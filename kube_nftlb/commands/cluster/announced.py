@@ -4,15 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.announce.ownership.gate import EXCLUDED, Reason
 from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
 ANNOUNCE_ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NO_FARM: "wait for the operator, or see its log",
-    Reason.NODE_EXCLUDED: "remove the label from a node: kubectl label node NAME "
-    "node.kubernetes.io/exclude-from-external-load-balancers-",
+    Reason.NODE_EXCLUDED: f"remove the label from a node: kubectl label node NAME {EXCLUDED}-",
     Reason.NODE_LEAVES: "mend a node, or end its drain",
     Reason.NOT_SELECTED: "change the nodeSelector in spec.announce of the NftlbAddressPool, or label a node",
     Reason.NO_LINK: "give a node an interface in the subnet of the address; see announce.l2.interfaces of the pool",

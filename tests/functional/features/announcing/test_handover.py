@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from kube_nftlb.agent.announcing.nodes import EXCLUDED
+from kube_nftlb.announce.ownership.gate import EXCLUDED
 from lab.places import CLIENT
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl

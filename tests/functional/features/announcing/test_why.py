@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
-from kube_nftlb.agent.announcing.nodes import EXCLUDED
+from kube_nftlb.announce.ownership.gate import EXCLUDED
 from lab.places import CLIENT
 from tests.builders.manifests import endpoint_slice, farm
 from tests.functional.cluster import Cluster, eventually

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.announcing.facts import Facts
-from kube_nftlb.agent.announcing.nodes import EXCLUDED, NodeSeen
+from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
 from kube_nftlb.announce.bgp.left import Left
 from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Route, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
-from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.announce.ownership.gate import EXCLUDED, Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer

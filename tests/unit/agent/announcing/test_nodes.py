@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.announcing.nodes import EXCLUDED, seen
+from kube_nftlb.agent.announcing.nodes import seen
+from kube_nftlb.announce.ownership.gate import EXCLUDED
 from tests.builders.nodes import raw_node
 
 
