@@ -1,7 +1,6 @@
 """Have this node hold its addresses: between ``ownership``, which decides, the responder and the Leases."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from kube_nftlb.announce.leases import Leases
 from kube_nftlb.announce.ownership.address import Act, Write
 from kube_nftlb.announce.ownership.node import Address, Outcome, Ownership, Writing
 from kube_nftlb.announce.ownership.records import Record
+from kube_nftlb.announce.waiting import until_done
 from kube_nftlb.announce.wire.client import ResponderClient
 from kube_nftlb.announce.wire.messages import Event, Ready, State
 
@@ -90,11 +90,7 @@ class Announcer:
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                while not done():
-                    self._decided.clear()
-                    await self._decided.wait()
+        await until_done(done, self._decided, patience_s)
 
     async def run(self) -> None:
         """Hold addresses until cancelled. The responder goes on for some seconds."""

@@ -11,6 +11,7 @@ import structlog
 from kube_nftlb.announce.bgp.left import Either, Left
 from kube_nftlb.announce.bgp.routes import Address, Changes, Route, Routes, changes
 from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.waiting import until_done
 
 _READ_EVERY_S: Final = 5.0
 """How often the table is read, in case another program has changed it."""
@@ -92,11 +93,7 @@ class Routing:
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                while not done():
-                    self._applied.clear()
-                    await self._applied.wait()
+        await until_done(done, self._applied, patience_s)
 
     async def run(self) -> None:
         """Keep the routes until cancelled. They stay."""
