@@ -151,7 +151,7 @@ def test_a_build_that_is_ended_ends_go(tmp_path: Path) -> None:
         # Where tests run in the background of a shell, it has them ignore SIGINT, and so go.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"here = Path({str(tmp_path)!r}); go.build(here / 'go', here, here / 'out', here, ['c'], '',\n"
-        "    lambda what, done, _: done and (here / 'counted').touch())\n"
+        "    lambda what, done, _: done and 'compiled' in what and (here / 'counted').touch())\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as process:
         wait_for(tmp_path / "counted")
