@@ -83,6 +83,7 @@ NODE_FARM_NAME_MAX = 96
 """Names of nftables objects, of at most 127 characters, are derived from a farm's; nftlb exits if one is refused."""
 NFTLB_OBJECT_NAME_MAX = 63
 """The limit for names of backends and addresses, to keep them short."""
+LABEL_VALUE_MAX = 63
 
 HASH_CHARACTERS = 10
 

@@ -70,6 +70,11 @@ class Metadata(ForeignModel):
     owner_references: tuple[OwnerReference, ...] = ()
 
     @property
+    def created_s(self) -> float:
+        """When the object was created, in seconds since 1970; one without a date is younger than all others."""
+        return self.creation_timestamp.timestamp() if self.creation_timestamp is not None else float("inf")
+
+    @property
     def service(self) -> OwnerReference | None:
         """Return the Service that controls the object, or None.
 

@@ -6,22 +6,18 @@ import stat
 import tempfile
 from pathlib import Path
 
-from kube_nftlb import errors
 from lab import go, locks
 from lab.progress import Report
 
 _MODULE = Path(__file__).parent
 _PATH = "github.com/flannel-io/flannel"
-_REQUIRED = re.compile(rf"^require {_PATH} (\S+)$", re.MULTILINE)
 _LEFT_OUT = re.compile(rf'^\t_ "{_PATH}/pkg/backend/(?:tencentvpc|udp)"\n', re.MULTILINE)
 """One needs a module of a cloud that the Go proxy does not have, and the other needs C."""
 
 
 def version() -> str:
     """Return the version that go.mod requires, as flannel prints it. Raises LabError if it requires none."""
-    if (match := _REQUIRED.search((_MODULE / "go.mod").read_text())) is None:
-        raise errors.LabError(f"{_MODULE / 'go.mod'} does not require a version of {_PATH}")
-    return match[1]
+    return go.required_version(_MODULE, _PATH)
 
 
 def flanneld(cache: Path, report: Report) -> Path:

@@ -1,17 +1,14 @@
 """Take the CustomResourceDefinitions of the Gateway API's standard channel from its Go module, once."""
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from kube_nftlb import errors
 from lab import go, locks, programs
 from lab.progress import Report
 
 _MODULE = Path(__file__).parent
 _PATH = "sigs.k8s.io/gateway-api"
-_REQUIRED = re.compile(rf"^require {_PATH} (\S+)$", re.MULTILINE)
 _CHANNEL = "config/crd/standard"
 _LEFT_OUT = "*_vap_*"
 """The policy that keeps an older or experimental version from replacing these."""
@@ -19,9 +16,7 @@ _LEFT_OUT = "*_vap_*"
 
 def version() -> str:
     """Return the version that go.mod requires, like ``v1.6.3``. Raises LabError if it requires none."""
-    if (match := _REQUIRED.search((_MODULE / "go.mod").read_text())) is None:
-        raise errors.LabError(f"{_MODULE / 'go.mod'} does not require a version of {_PATH}")
-    return match[1]
+    return go.required_version(_MODULE, _PATH)
 
 
 def ensure(report: Report) -> Path:

@@ -49,6 +49,14 @@ def needed_version(module: str) -> GoVersion:
     raise errors.LabError("the go.mod of a program that the lab builds has no line with the version of Go")
 
 
+def required_version(module: Path, path: str) -> str:
+    """Return the version of the module ``path`` that the go.mod in a folder requires. Raises LabError without one."""
+    go_mod = module / "go.mod"
+    if (match := re.search(rf"^require {re.escape(path)} (\S+)$", go_mod.read_text(), re.MULTILINE)) is None:
+        raise errors.LabError(f"{go_mod} does not require a version of {path}")
+    return match[1]
+
+
 def version_of(output: str) -> GoVersion | None:
     """Return the version in the output of ``go version``, or None; betas and candidates come before their release."""
     if (match := re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?((?:beta|rc)\d+)?", output)) is None:

@@ -1,7 +1,6 @@
 """Which pool has an address, and what it says of its nodes. Pure: no I/O."""
 
 import ipaddress
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -49,8 +48,7 @@ def _has(ranges: Iterable[_Range], wanted: _Range) -> bool:
 
 
 def _age(pool: AddressPool) -> tuple[float, str]:
-    created = pool.metadata.creation_timestamp
-    return (created.timestamp() if created is not None else math.inf, pool.metadata.name)
+    return (pool.metadata.created_s, pool.metadata.name)
 
 
 def _ranges(pool: AddressPool) -> tuple[_Range, ...]:

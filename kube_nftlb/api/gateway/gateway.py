@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from kube_nftlb import names
 from kube_nftlb.api.base import ForeignModel, Metadata, OptionalList
-from kube_nftlb.api.gateway import GROUP
 from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
 
 LISTENERS_MAX = 64
@@ -29,7 +29,7 @@ class GatewayClass(ForeignModel):
 class RouteKind(ForeignModel):
     """spec.listeners[].allowedRoutes.kinds[]."""
 
-    group: str | None = GROUP
+    group: str | None = names.GATEWAY_API
     kind: str
 
 
@@ -93,7 +93,7 @@ class Gateway(ForeignModel):
 class ParentGateway(ForeignModel):
     """spec.parentRef of a ListenerSet."""
 
-    group: str | None = GROUP
+    group: str | None = names.GATEWAY_API
     kind: str | None = "Gateway"
     namespace: str | None = None
     name: str

@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from kube_nftlb import names
 from kube_nftlb.api.base import ForeignModel, Metadata, OptionalList
-from kube_nftlb.api.gateway import GROUP
 
 RouteKindName = Literal["TCPRoute", "UDPRoute"]
 
@@ -21,7 +21,7 @@ BACKENDS_MAX = 16
 class ParentReference(ForeignModel):
     """spec.parentRefs[]."""
 
-    group: str = GROUP
+    group: str = names.GATEWAY_API
     kind: str = "Gateway"
     namespace: str | None = None
     name: str

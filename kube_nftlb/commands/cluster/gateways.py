@@ -14,7 +14,6 @@ KINDS: Final[Mapping[str, Resource]] = {
 """The kinds that can be asked for by KIND/NAME."""
 
 _TODO: Final = "see docs/gateway.md"
-_LABEL_MAX: Final = 63
 
 
 def of_object(raw: JsonObject) -> list[Finding]:
@@ -69,12 +68,12 @@ def of_all(classes: Iterable[JsonObject], objects: Iterable[JsonObject]) -> list
 
 def farms_of(raw: JsonObject, farms: Iterable[JsonObject]) -> Sequence[JsonObject]:
     """Return the farms that were made of a route, or for a Gateway or ListenerSet, by their labels."""
-    namespace, name = raw["metadata"]["namespace"], names.shorten(raw["metadata"]["name"], _LABEL_MAX)
+    namespace, name = raw["metadata"]["namespace"], names.shorten(raw["metadata"]["name"], names.LABEL_VALUE_MAX)
 
     def belongs(farm: JsonObject) -> bool:
         labels, metadata = farm["metadata"].get("labels") or {}, farm["metadata"]
         if raw["kind"] == GATEWAYS.kind:
-            of_namespace = names.shorten(namespace, _LABEL_MAX)
+            of_namespace = names.shorten(namespace, names.LABEL_VALUE_MAX)
             return (labels.get(names.LABEL_GATEWAY_NAMESPACE), labels.get(names.LABEL_GATEWAY)) == (of_namespace, name)
         if raw["kind"] == LISTENER_SETS.kind:
             return bool(labels.get(names.LABEL_LISTENER_SET) == name)

@@ -21,10 +21,9 @@ _READ_MAX = 16
 
 def request_of(key: GatewayKey, gateway: Gateway, wanted: AddressRequest) -> Request:
     """Return what a Gateway asks for, as the book has it: it shares addresses with nobody."""
-    created = gateway.metadata.creation_timestamp
     return Request(
         key,
-        (created.timestamp() if created is not None else float("inf"), key),
+        (gateway.metadata.created_s, key),
         tuple(sorted(gateway.metadata.labels.items())),
         wanted.families,
         all_families=False,

@@ -50,8 +50,7 @@ class Pool:
         """``spec`` is None, and ``problem`` says why, if the object is not one."""
         self.name = metadata.name
         self.metadata = metadata
-        created = metadata.creation_timestamp
-        self.rank = (created.timestamp() if created is not None else float("inf"), self.name)
+        self.rank = (metadata.created_s, self.name)
         """Of two pools that overlap, the lower one is accepted."""
         self.problem = problem
         """Why it is refused for itself, as a sentence; None if it is not."""

@@ -93,10 +93,9 @@ def request_of(service: Service, *, without_class: bool) -> Request | None:
     if spec.load_balancer_class != names.LOAD_BALANCER_CLASS and (spec.load_balancer_class or not without_class):
         return None
     key = ServiceKey(metadata.namespace, metadata.name)
-    created = metadata.creation_timestamp
     request = Request(
         key,
-        (created.timestamp() if created is not None else float("inf"), key),
+        (metadata.created_s, key),
         tuple(sorted(metadata.labels.items())),
         tuple(_families(service)),
         spec.ip_family_policy == "RequireDualStack",

@@ -1,6 +1,7 @@
 """The objects of Gateway API that the operator has seen, and what of them changed. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -37,17 +38,7 @@ _MODELS: Final[Mapping[Resource, type[Any]]] = {
     REFERENCE_GRANTS: ReferenceGrant,
 }
 _ROUTE_KINDS: Final[Mapping[Resource, RouteKindName]] = {TCP_ROUTES: "TCPRoute", UDP_ROUTES: "UDPRoute"}
-_FIELDS: Final = (
-    "classes",
-    "gateways",
-    "listener_sets",
-    "routes",
-    "grants",
-    "namespaces",
-    "services",
-    "addresses",
-    "farms",
-)
+_FIELDS: Final = tuple(each.name for each in fields(Changes))
 
 _log = structlog.get_logger()
 
@@ -137,8 +128,7 @@ class GatewayStore:
 
     def put(self, resource: Resource, raw: JsonObject) -> None:
         """Put in an object from a watch or a list, unless a newer state of it is known."""
-        metadata = raw["metadata"]
-        ref = Ref(resource, metadata.get("namespace", ""), metadata["name"])
+        metadata, ref = raw["metadata"], ref_of(resource, raw)
         version = int(metadata["resourceVersion"])
         known = self.written.get(ref)
         if known is not None and known.uid == metadata["uid"] and known.version >= version:
@@ -161,20 +151,18 @@ class GatewayStore:
 
     def put_answer(self, resource: Resource, raw: JsonObject) -> None:
         """Put in the answer to a write, unless the object is gone: an answer may come after the news of that."""
-        metadata = raw["metadata"]
-        if self.uid(Ref(resource, metadata.get("namespace", ""), metadata["name"])) == metadata["uid"]:
+        if self.uid(ref_of(resource, raw)) == raw["metadata"]["uid"]:
             self.put(resource, raw)
 
     def remove(self, resource: Resource, raw: JsonObject) -> None:
         """Remove an object."""
-        metadata = raw["metadata"]
-        self._remove(Ref(resource, metadata.get("namespace", ""), metadata["name"]))
+        self._remove(ref_of(resource, raw))
 
     def replace(self, resource: Resource, items: Iterable[JsonObject]) -> None:
         """Put in all objects of a kind; others of the kind are gone."""
         listed: set[Ref] = set()
         for raw in items:
-            listed.add(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+            listed.add(ref_of(resource, raw))
             self.put(resource, raw)
         for ref in [each for each in self.written if each.resource == resource and each not in listed]:
             self._remove(ref)
@@ -203,6 +191,12 @@ class GatewayStore:
         key = _key(ref)
         if self._tables[ref.resource].pop(key, None) is not None:
             self.note(_field(ref.resource), key)
+
+
+def ref_of(resource: Resource, raw: JsonObject) -> Ref:
+    """Return the identity of an object of a kind."""
+    metadata = raw["metadata"]
+    return Ref(resource, metadata.get("namespace", ""), metadata["name"])
 
 
 def ref_of_route(key: RouteKey) -> Ref:

@@ -63,5 +63,4 @@ def _name(port: PortKey) -> FarmKey:
 
 
 def _contender(service: Service, port: PortKey) -> Contender:
-    created = service.metadata.creation_timestamp
-    return Contender(created.timestamp() if created is not None else float("inf"), port)
+    return Contender(service.metadata.created_s, port)

@@ -9,7 +9,7 @@ from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.operator.gateway.attachment import Attachment
 from kube_nftlb.operator.gateway.backends import Backends
 from kube_nftlb.operator.gateway.listeners import ListenerKey
-from kube_nftlb.operator.gateway.objects import RouteKey, rank
+from kube_nftlb.operator.gateway.objects import RouteKey
 
 ROUTES_MAX: Final = 256
 """The number of routes of a namespace that a Gateway accepts; older ones come first."""
@@ -78,7 +78,7 @@ class AttachedRoutes:
             self._candidates[key] = candidate
             listeners = candidate.listeners
             changed = (
-                self._budget.put(key, (False, rank(candidate.route.metadata)))
+                self._budget.put(key, (False, candidate.route.metadata.created_s))
                 if listeners
                 else self._budget.remove(key)
             )
@@ -107,4 +107,4 @@ class AttachedRoutes:
 
 
 def _place(key: RouteKey, candidate: Candidate) -> _Place:
-    return _Place(rank(candidate.route.metadata), key.namespace, key.name, key)
+    return _Place(candidate.route.metadata.created_s, key.namespace, key.name, key)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from kube_nftlb.api.gateway import GROUP
+from kube_nftlb import names
 from kube_nftlb.api.gateway.route import ParentReference, Route
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section, Sections
 from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
@@ -33,7 +33,7 @@ class Attachment:
 def parents(route: Route) -> Iterator[tuple[int, ParentKey]]:
     """Yield the parents of a route that may be ours, with the positions of the references."""
     for index, each in enumerate(route.spec.parent_refs):
-        if each.group == GROUP and each.kind in ("Gateway", "ListenerSet"):
+        if each.group == names.GATEWAY_API and each.kind in ("Gateway", "ListenerSet"):
             kind = cast("ParentKind", each.kind)
             yield index, ParentKey(kind, ObjectKey(each.namespace or route.metadata.namespace, each.name))
 
@@ -75,9 +75,8 @@ def _attach(
     if not matching:
         wanted = [f"the name {reference.section_name}"] if reference.section_name else []
         wanted += [f"the port {reference.port}"] if reference.port else []
-        message = (
-            f"the {reference.kind} has no listener with {' and '.join(wanted)}" if wanted else "it has no listeners"
-        )
+        lacks = f"listener with {' and '.join(wanted)}" if wanted else "listeners"
+        message = f"the {reference.kind} has no {lacks}"
         return Attachment(index, (), Problem("NoMatchingParent", message))
     of_kind = [each for each in matching if key.kind in each.kinds]
     if not of_kind:

@@ -7,7 +7,7 @@ from typing import Final
 from kube_nftlb.api.gateway.gateway import GatewayClass
 from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.objects import CONTROLLER
-from kube_nftlb.operator.gateway.status import condition, judged
+from kube_nftlb.operator.gateway.status import judged
 from kube_nftlb.operator.gateway.wanted import ClassStatus
 from kube_nftlb.prose import some_of
 
@@ -48,15 +48,16 @@ def class_status(found: GatewayClass, versions: Iterable[str]) -> ClassStatus:
     """Return the status of a class of ours. ``versions`` are of the CustomResourceDefinitions; "" of one without."""
     generation = found.metadata.generation
     good = Problem("Accepted", "its Gateways are served for TCP and UDP")
-    strange = sorted(each or "unknown" for each in versions if not _is_supported(each))
-    supported = " and ".join(VERSIONS)
-    if strange:
-        message = f"the CustomResourceDefinitions are of version {some_of(strange)}; supported are {supported}"
-        version = condition("SupportedVersion", "False", "UnsupportedVersion", message, generation)
-    else:
-        message = f"supported are {supported}"
-        version = condition("SupportedVersion", "True", "SupportedVersion", message, generation)
-    return ClassStatus((judged("Accepted", refused(found), good, generation), version), FEATURES)
+    supported = Problem("SupportedVersion", f"supported are {' and '.join(VERSIONS)}")
+    unsupported: Problem | None = None
+    if others := sorted(each or "unknown" for each in versions if not _is_supported(each)):
+        message = f"the CustomResourceDefinitions are of version {some_of(others)}; {supported.message}"
+        unsupported = Problem("UnsupportedVersion", message)
+    conditions = (
+        judged("Accepted", refused(found), good, generation),
+        judged("SupportedVersion", unsupported, supported, generation),
+    )
+    return ClassStatus(conditions, FEATURES)
 
 
 def _is_supported(version: str) -> bool:

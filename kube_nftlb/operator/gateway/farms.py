@@ -7,16 +7,15 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import engines
 from kube_nftlb.api.farm.engines import Engine
-from kube_nftlb.api.gateway import GROUP, VERSION
 from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.api.values import TrafficPolicy
+from kube_nftlb.kube.resources import TCP_ROUTES
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.gateway.backends import Backends, groups
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Section
 from kube_nftlb.operator.gateway.objects import ObjectKey, Options, RouteKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 
-_LABEL_MAX: Final = 63
 _HASH_CHARACTERS: Final = 20
 """More than elsewhere: whoever writes routes chooses all of these names, and could search for two of one hash."""
 
@@ -85,11 +84,11 @@ def _metadata(
         "labels": {
             names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR,
             names.LABEL_FAMILY: family,
-            **{label: names.shorten(text, _LABEL_MAX) for label, text in labels.items()},
+            **{label: names.shorten(text, names.LABEL_VALUE_MAX) for label, text in labels.items()},
         },
         "ownerReferences": [
             {
-                "apiVersion": f"{GROUP}/{VERSION}",
+                "apiVersion": TCP_ROUTES.api_version,
                 "kind": key.kind,
                 "name": key.name,
                 "uid": route.metadata.uid,

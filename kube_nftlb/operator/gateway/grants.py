@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kube_nftlb.api.gateway import GROUP
+from kube_nftlb import names
 from kube_nftlb.api.gateway.route import PROTOCOLS, ReferenceGrant
 from kube_nftlb.operator.gateway.objects import ObjectKey
 
@@ -61,6 +61,6 @@ def _permissions(key: ObjectKey, grant: ReferenceGrant | None) -> Iterator[Permi
         return
     services = {each.name or ALL for each in grant.spec.targets if (each.group, each.kind) == ("", "Service")}
     for each in grant.spec.sources:
-        if each.group == GROUP and each.kind in PROTOCOLS:
+        if each.group == names.GATEWAY_API and each.kind in PROTOCOLS:
             for service in services:
                 yield Permission(key.namespace, service, each.kind, each.namespace)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Set
 from typing import TypeVar
 
-from kube_nftlb.api.gateway import GROUP
+from kube_nftlb import names
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
 from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.multimap import Multimap
@@ -125,6 +125,6 @@ def _put(index: dict[ObjectKey, _V], reverse: "Multimap[_V, ObjectKey]", key: Ob
 
 def _gateway(listener_set: ListenerSet) -> ObjectKey | None:
     parent = listener_set.spec.parent_ref
-    if (parent.group or GROUP, parent.kind or "Gateway") != (GROUP, "Gateway"):
+    if (parent.group or names.GATEWAY_API, parent.kind or "Gateway") != (names.GATEWAY_API, "Gateway"):
         return None
     return ObjectKey(parent.namespace or listener_set.metadata.namespace, parent.name)

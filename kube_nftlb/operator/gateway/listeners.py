@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.api.gateway import GROUP
 from kube_nftlb.api.gateway.gateway import Gateway, GatewayListener, ListenerSet
 from kube_nftlb.api.gateway.route import PROTOCOLS, RouteKindName
 from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
 from kube_nftlb.api.values import expand_ports
-from kube_nftlb.operator.gateway.objects import ObjectKey, rank
+from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.reasons import GatewayReason
 
 _KINDS: Final[Mapping[str, RouteKindName]] = {protocol: kind for kind, protocol in PROTOCOLS.items()}
@@ -104,7 +103,7 @@ def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Section
     count = len(own)
     # Of the Gateway's own ones that conflict none is served, but nobody else gets their ports meanwhile.
     taken = list(own)
-    for key, each in sorted(sets.items(), key=lambda entry: (rank(entry[1].metadata), entry[0])):
+    for key, each in sorted(sets.items(), key=lambda entry: (entry[1].metadata.created_s, entry[0])):
         if count >= LISTENERS_MAX:
             surplus_sets[key] = _TOO_MANY
         else:
@@ -146,7 +145,11 @@ def _section(key: ListenerKey, namespace: str, listener: GatewayListener, annota
     kinds: tuple[RouteKindName, ...] = (supported,) if supported is not None else ()
     strange: list[str] = []
     if admitted is not None and admitted.kinds:
-        strange = [each.kind for each in admitted.kinds if (each.group or GROUP, each.kind) != (GROUP, supported)]
+        strange = [
+            each.kind
+            for each in admitted.kinds
+            if (each.group or names.GATEWAY_API, each.kind) != (names.GATEWAY_API, supported)
+        ]
         kinds = kinds if len(strange) < len(admitted.kinds) else ()
     namespaces = (admitted.namespaces if admitted is not None else None) or AdmittedNamespaces()
     return Section(

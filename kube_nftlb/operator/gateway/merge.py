@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kube_nftlb.api.gateway import GROUP
+from kube_nftlb import names
 from kube_nftlb.operator.gateway.objects import CONTROLLER
 from kube_nftlb.operator.gateway.wanted import (
     ClassStatus,
@@ -98,7 +98,7 @@ def _listeners(before: Any, wanted: Iterable[ListenerStatus], now: str) -> list[
     return [
         {
             "name": each.name,
-            "supportedKinds": [{"group": GROUP, "kind": kind} for kind in each.kinds],
+            "supportedKinds": [{"group": names.GATEWAY_API, "kind": kind} for kind in each.kinds],
             "attachedRoutes": each.attached,
             "conditions": merge_conditions(had.get(each.name, {}).get("conditions"), each.conditions, now),
         }
@@ -122,7 +122,7 @@ def merge_route(before: Mapping[str, Any], wanted: Sequence[ParentStatus], now: 
 def _identity(reference: Any) -> tuple[Any, ...]:
     """Return what tells the parentRefs of a route from each other."""
     fields = reference if isinstance(reference, Mapping) else {}
-    defaults = {"group": GROUP, "kind": "Gateway"}
+    defaults = {"group": names.GATEWAY_API, "kind": "Gateway"}
     keys = ("group", "kind", "namespace", "name", "sectionName", "port")
     return tuple(str(fields.get(key, defaults.get(key, ""))) for key in keys)
 

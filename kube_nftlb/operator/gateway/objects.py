@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.api.base import Metadata
 from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
 from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
 from kube_nftlb.api.kubernetes.service import Service
@@ -29,12 +28,6 @@ class RouteKey(NamedTuple):
     kind: RouteKindName
     namespace: str
     name: str
-
-
-def rank(metadata: Metadata) -> float:
-    """Return the age of an object, as a number that is lower for older ones."""
-    created = metadata.creation_timestamp
-    return created.timestamp() if created is not None else float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kube_nftlb.operator.gateway.changes import Affected, Changes, everything
 from kube_nftlb.operator.gateway.grants import Grants
 from kube_nftlb.operator.gateway.index import References
 from kube_nftlb.operator.gateway.listeners import Problem, sections
-from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey, rank
+from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey
 from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.sets import ListenerSets
 from kube_nftlb.operator.gateway.status import released_status
@@ -109,7 +109,7 @@ class Planner:
         gateway = self._objects.gateways.get(key)
         if gateway is None or self._class_of_ours(gateway) is None:
             return self._budget.remove(key)
-        return self._budget.put(key, (False, rank(gateway.metadata)))
+        return self._budget.put(key, (False, gateway.metadata.created_s))
 
     def _follow_namespace(self, namespace: str, affected: Affected) -> None:
         """Have what a namespace has judged again, by its labels."""

@@ -7,7 +7,7 @@ from kube_nftlb.api.gateway.gateway import Gateway
 from kube_nftlb.operator.gateway.changes import Affected
 from kube_nftlb.operator.gateway.index import References
 from kube_nftlb.operator.gateway.listeners import Problem, admits_sets
-from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, rank
+from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey
 from kube_nftlb.operator.gateway.status import refused_set
 from kube_nftlb.operator.gateway.wanted import GatewayStatus
 
@@ -36,7 +36,7 @@ class ListenerSets:
                 del self._budgets[before]
         if gateway is not None and listener_set is not None:
             budget = self._budgets.setdefault(gateway, Budget(SETS_MAX))
-            affected.add_sets({key, *budget.put(key, (False, rank(listener_set.metadata)))}, gateway)
+            affected.add_sets({key, *budget.put(key, (False, listener_set.metadata.created_s))}, gateway)
 
     def admits(self, gateway: Gateway, key: ObjectKey) -> bool:
         """Return True if a ListenerSet is one of a Gateway."""

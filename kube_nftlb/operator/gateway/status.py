@@ -54,23 +54,14 @@ class Facts(NamedTuple):
 
 def gateway_status(own: Sequence[Section], sets: int, facts: Facts, generation: int) -> GatewayStatus:
     """Return the status of a Gateway with ``sets`` ListenerSets attached."""
-    bad = [each.key.name for each in own if not _valid(each)]
-    if facts.refused is not None:
-        accepted = condition("Accepted", "False", *facts.refused, generation)
-    elif bad:
-        message = f"not valid: the listeners {some_of(bad)}; see their conditions{facts.note}"
-        accepted = condition("Accepted", "True", "ListenersNotValid", message, generation)
-    else:
-        accepted = condition("Accepted", "True", "Accepted", f"its listeners are valid{facts.note}", generation)
-    programmed = judged(
-        "Programmed",
-        _unprogrammed(facts, [each.key for each in own]),
-        Problem("Programmed", facts.progress([each.key for each in own]).message),
-        generation,
+    found = facts.progress([each.key for each in own])
+    conditions = (
+        judged("Accepted", facts.refused, _accepted(own, facts.note), generation),
+        judged("Programmed", _unprogrammed(facts, found), Problem("Programmed", found.message), generation),
     )
     listeners = tuple(_listener(each, facts, generation) for each in own)
     addresses = facts.address.addresses if facts.address is not None else ()
-    return GatewayStatus((accepted, programmed), listeners, addresses, sets)
+    return GatewayStatus(conditions, listeners, addresses, sets)
 
 
 def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -> ReleasedStatus:
@@ -80,33 +71,27 @@ def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -
     return ReleasedStatus((programmed,), addresses, before.metadata.generation)
 
 
-def none_usable(own: Sequence[Section]) -> Problem | None:
-    """Return why a Gateway is not accepted whose listeners are all not valid; None if one is."""
-    if any(each.usable for each in own):
+def none_usable(sections: Sequence[Section]) -> Problem | None:
+    """Return why a Gateway or ListenerSet is not accepted whose listeners are all not valid; None if one is."""
+    if any(each.usable for each in sections):
         return None
     return Problem("ListenersNotValid", "none of its listeners is valid; see their conditions")
 
 
-def set_status(found: Sequence[Section], facts: Facts, generation: int) -> GatewayStatus:
+def set_status(sections: Sequence[Section], facts: Facts, generation: int) -> GatewayStatus:
     """Return the status of a ListenerSet that its Gateway admits."""
-    bad = [each.key.name for each in found if not _valid(each)]
-    keys = [each.key for each in found]
-    listeners = tuple(_listener(each, facts, generation) for each in found)
-    refused: Problem | None = None
+    found = facts.progress([each.key for each in sections])
+    refused = none_usable(sections)
     if facts.refused is not None:
         refused = Problem("ParentNotAccepted", "the Gateway is not accepted")
-    elif not any(each.usable for each in found):
-        refused = Problem("ListenersNotValid", "none of its listeners is valid; see their conditions")
-    good = Problem("Accepted", "its listeners are valid")
-    if bad:
-        good = Problem("ListenersNotValid", f"not valid: the listeners {some_of(bad)}; see their conditions")
     programmed = refused
-    if refused is None and (why := _unprogrammed(facts, keys)) is not None:
+    if refused is None and (why := _unprogrammed(facts, found)) is not None:
         programmed = Problem("ParentNotProgrammed", why.message) if _lacks_address(facts) else why
-    done = Problem("Programmed", facts.progress(keys).message)
-    return GatewayStatus(
-        (judged("Accepted", refused, good, generation), judged("Programmed", programmed, done, generation)), listeners
+    conditions = (
+        judged("Accepted", refused, _accepted(sections), generation),
+        judged("Programmed", programmed, Problem("Programmed", found.message), generation),
     )
+    return GatewayStatus(conditions, tuple(_listener(each, facts, generation) for each in sections))
 
 
 def refused_set(problem: Problem, generation: int) -> GatewayStatus:
@@ -116,33 +101,37 @@ def refused_set(problem: Problem, generation: int) -> GatewayStatus:
     )
 
 
-def _valid(section: Section) -> bool:
-    return section.usable and not section.strange_kinds
+def _accepted(sections: Sequence[Section], note: str = "") -> Problem:
+    """Return what Accepted says of an accepted Gateway or ListenerSet, with a note at the end."""
+    if bad := [each.key.name for each in sections if not each.usable or each.strange_kinds]:
+        message = f"not valid: the listeners {some_of(bad)}; see their conditions{note}"
+        return Problem("ListenersNotValid", message)
+    return Problem("Accepted", f"its listeners are valid{note}")
 
 
 def _lacks_address(facts: Facts) -> bool:
     return facts.address is None or bool(facts.address.problem)
 
 
-def _unprogrammed(facts: Facts, listeners: Iterable[ListenerKey]) -> Problem | None:
-    """Return why Programmed is false for an accepted or refused Gateway with these listeners."""
+def _unprogrammed(facts: Facts, found: Progress) -> Problem | None:
+    """Return why Programmed is false for an accepted or refused Gateway with this progress of its farms."""
     if facts.refused is not None:
         return Problem("Invalid", f"it is not accepted: {facts.refused.message}")
     if facts.address is None:
         return Problem("AddressNotAssigned", "it has no address yet")
     if facts.address.problem:
         return Problem(facts.address.problem, facts.address.message)
-    found = facts.progress(listeners)
     return None if found.done else Problem("Pending", found.message)
 
 
 def _listener(section: Section, facts: Facts, generation: int) -> ListenerStatus:
     refused = section.refused or section.conflict
+    found = facts.progress([section.key])
     strange = section.strange_kinds
     resolved = Problem("InvalidRouteKinds", f"it cannot have routes of the kinds {strange}") if strange else None
     conditions = [
         judged("Accepted", refused, Problem("Accepted", _OK), generation),
-        judged("Programmed", _unserved(section, facts), _programmed(section, facts), generation),
+        judged("Programmed", _unserved(section, facts, found), Problem("Programmed", found.message), generation),
         judged("ResolvedRefs", resolved, Problem("ResolvedRefs", "all kinds of routes are supported"), generation),
     ]
     if section.conflict is not None:
@@ -152,11 +141,7 @@ def _listener(section: Section, facts: Facts, generation: int) -> ListenerStatus
     return ListenerStatus(section.key.name, section.kinds, facts.attached(section.key), tuple(conditions))
 
 
-def _programmed(section: Section, facts: Facts) -> Problem:
-    return Problem("Programmed", facts.progress([section.key]).message)
-
-
-def _unserved(section: Section, facts: Facts) -> Problem | None:
+def _unserved(section: Section, facts: Facts, found: Progress) -> Problem | None:
     if section.conflict is not None:
         return section.conflict
     if section.refused is not None:
@@ -167,7 +152,6 @@ def _unserved(section: Section, facts: Facts) -> Problem | None:
         return Problem("Invalid", "the Gateway is not accepted")
     if facts.address is None or not facts.address.addresses:
         return Problem("Pending", "the Gateway has no address")
-    found = facts.progress([section.key])
     return None if found.done else Problem("Pending", found.message)
 
 

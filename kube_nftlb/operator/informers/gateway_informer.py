@@ -12,7 +12,7 @@ from kube_nftlb import errors, names
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import CRDS, GATEWAYS, JsonObject, Resource
-from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
+from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref, ref_of
 
 DISCOVER_EVERY_S = 15.0
 """The interval at which the API server is asked which kinds it has."""
@@ -140,7 +140,7 @@ class GatewayInformer:
     def _replace(self, resource: Resource, listing: Listing) -> None:
         self._store.replace(resource, listing.items)
         for raw in listing.items:
-            self._on_seen(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+            self._on_seen(ref_of(resource, raw))
         self._waiting.discard(resource)
         if not self._waiting:
             self.listed.set()
@@ -148,7 +148,7 @@ class GatewayInformer:
 
     def _put(self, resource: Resource, raw: JsonObject) -> None:
         self._store.put(resource, raw)
-        self._on_seen(Ref(resource, raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+        self._on_seen(ref_of(resource, raw))
 
 
 def _without_managed_fields(raw: JsonObject) -> JsonObject:

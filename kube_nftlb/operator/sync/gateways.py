@@ -59,8 +59,6 @@ class Gateways:
         self._versions = store.versions
         self.claimed = asyncio.Event()
         """Set once it is known which addresses Gateways have had; from then on their statuses count no more."""
-        self._decided: set[ObjectKey] = set()
-        """Gateways about whose addresses there is a decision."""
         self._waiting: dict[ObjectKey, AddressRequest] = {}
         """What Gateways ask for that lack an address."""
         self._freed = False
@@ -141,7 +139,7 @@ class Gateways:
             claims = GatewayClaims(self._store, self._cache, self._book, self._planner.gateways_of)
             claims.put(request for request in requests if request is not None)
             self.claimed.set()
-        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._decided)
+        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._store.addresses)
         plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
         self._farms.replace(self._overrides.take(plan.farms))
         self._statuses.replace(plan)
@@ -177,11 +175,9 @@ class Gateways:
             ips, state = addresses.allocate(request, wanted, self._book)
             self._book.assign(holder, ips)
             self._book.put_gateway(request, ())
-            self._decided.add(key)
         else:
             self._book.remove(holder)
-            self._decided.discard(key)
-        if request is not None and wanted is not None and state is not None and state.problem:
+        if wanted is not None and state is not None and state.problem:
             self._waiting[key] = wanted
         else:
             self._waiting.pop(key, None)
