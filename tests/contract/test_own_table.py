@@ -190,6 +190,7 @@ async def test_a_farm_whose_rules_the_kernel_refuses_hurts_no_other(node: Node) 
     assert not node.table.owned("odd")
 
 
+ALL_IPV4, ALL_IPV6 = "0.0.0.0-255.255.255.255", "::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 GUARDED = FarmKey("shop", "web--http")
 FARM_NAME = "shop.web--http"
 
@@ -257,6 +258,31 @@ async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node
     gone = dict.fromkeys(known.sets(), Contents())
     known.put_all({PolicyKey("shop", "list"): None})
     await node.give(gone | listening(known))
+
+
+@pytest.mark.parametrize("kind", ["allow", "deny"])
+@pytest.mark.parametrize("anew", [False, True])
+async def test_a_policy_whose_ranges_the_kernel_refuses_admits_nobody_and_holds_no_other(
+    node: Node, kind: str, *, anew: bool
+) -> None:
+    known = policies(("list", kind, ["10.0.0.0/8"]), ("other", kind, ["10.0.0.0/8"]))
+    node.table.fallback = known.sets_admitting_nobody
+    await node.give(known.sets() | listening(known))
+    refused = known.sets()["policy:shop.list"].sets
+    overlapping = Contents(sets=tuple(each._replace(elements=("10.0.0.0/8", "10.1.0.0/16")) for each in refused[:1]))
+    changed = known.sets() | {"policy:shop.list": overlapping, "web": refusing("10.96.0.1")}
+    if anew:
+        node.table.expect(changed | listening(known))
+    told = await (node.table.create() if anew else node.table.update(changed))
+    assert list(told) == ["policy:shop.list"]
+    assert "refused" in told["policy:shop.list"]
+    assert await node.drift() is None
+    assert node.table.owned("policy:shop.list") == known.sets_admitting_nobody("policy:shop.list")
+    assert [each.elements for each in node.table.owned("policy:shop.list").sets] == (
+        [(), ()] if kind == "allow" else [(f"{ALL_IPV4}",), (f"{ALL_IPV6}",)]
+    )
+    assert node.table.owned("web") == refusing("10.96.0.1")
+    assert node.table.owned("policies:shop.web--http") == listening(known)["policies:shop.web--http"]
 
 
 async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:

@@ -40,7 +40,6 @@ class Applier:
         """What the engines had of farms before the changes that are not done yet."""
         self._verified: dict[str, dict[str, Contents]] = {}
         """What the agent table had of farms that have changed since, by owner, when they were last verified."""
-        table.fallback = self._refused
 
     async def apply(self, changes: Sequence[FarmChange]) -> Outcome:
         """Carry out changes."""
@@ -115,7 +114,7 @@ class Applier:
             overlay = self._overlay(each)
             if each.is_withdrawal and each.name in self._engines.sent:
                 # Its engine is away.
-                overlay = self._refused(each.name)
+                overlay = self.refused(each.name)
             if overlay is not None:
                 yield each.name, self._unshadowed(each, overlay)
             yield rules_owner(each.name), self._unshadowed(each, each.policies_after)
@@ -142,7 +141,7 @@ class Applier:
         sent = self._engines.sent.get(change.name)
         return sent.listeners if change.keep and sent is not None else ()
 
-    def _refused(self, name: str) -> Contents:
+    def refused(self, name: str) -> Contents:
         """Return what refuses the clients of a farm wherever an engine has it."""
         sent = self._engines.sent.get(name)
         return layout.refused(sent.listeners) if sent is not None else Contents()

@@ -1,6 +1,7 @@
 """Program policies into the agent table, with the rules of the farms that refer to them."""
 
 import asyncio
+from collections.abc import Mapping
 
 import structlog
 
@@ -39,22 +40,28 @@ class PolicyProgrammer:
         for key, raw in self._policies.take(ranges).items():
             # In a thread, as the largest take half a second.
             changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
-        affected = self._policies.put_all(changed)
-        self._state.add(affected, self._state.seen_version + 1)
+        affected = self._put(changed)
         for key, policy in changed.items():
             event = "policy taken" if policy is not None else "policy removed"
             _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
         return affected
 
-    async def update(self) -> dict[str, str]:
+    def _put(self, changed: Mapping[PolicyKey, policy_sets.EnforcedPolicy | None]) -> set[FarmKey]:
+        affected = self._policies.put_all(changed)
+        self._state.add(affected, self._state.seen_version + 1)
+        return affected
+
+    async def update(self, now: float) -> dict[str, str]:
         """Write changed policies to the kernel, with all rules that refer to them, in one transaction.
 
-        Return the farms whose rules the kernel refuses, and why.
+        With them come those that it refused and that are to be tried again ``now``, in seconds of the loop's clock.
+        Return the farms whose rules the kernel refuses, and the policies whose ranges it refuses, and why.
         """
-        if not self._policies.pending:
+        again = self._policies.due(now)
+        if not (self._policies.pending or again):
             return {}
         sets = self._policies.sets()
-        affected = await self.take(_RANGES_AT_ONCE)
+        affected = self._put(again) | await self.take(_RANGES_AT_ONCE)
         # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
         farms = {names.node_farm_name(*key) for key in (*affected, *self._state.queue.waiting)}
         rules = {policies.rules_owner(name): self.rules(name) for name in farms}

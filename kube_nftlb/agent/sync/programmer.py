@@ -18,10 +18,12 @@ from kube_nftlb.agent.sync.plan import Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table import layout
+from kube_nftlb.agent.table.policies import policy_of
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
+from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 
@@ -48,6 +50,7 @@ class Programmer:
         self._timing = timing
         self._changes = Changes(state.policies)
         self.applier = Applier(engines, table, state.connections)
+        table.fallback = self._instead_of_refused
         self.policies = PolicyProgrammer(state, engines, table, self._changes)
         self._earlier = EarlierRules(reader)
         self.links_read_at = float("-inf")
@@ -128,9 +131,14 @@ class Programmer:
             if is_gone and each.key is not None and self._index.is_removed(each.key):
                 self._index.forget(each.key)
 
+    def _instead_of_refused(self, subject: str) -> Contents:
+        if policy_of(subject) is not None:
+            return self._state.policies.sets_admitting_nobody(subject)
+        return self.applier.refused(subject)
+
     async def update_policies(self) -> None:
-        """Write changed policies to the kernel."""
-        self._refused_since(await self.policies.update())
+        """Write changed policies to the kernel, and those again that it refused a while ago."""
+        self._refused_since(await self.policies.update(self._clock.now()))
 
     async def withdraw(self, names_: Iterable[str]) -> Outcome:
         """Withdraw farms from their engines. Policies that keep clients out stay in the agent table."""
@@ -208,6 +216,7 @@ class Programmer:
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""
+        self._policies_refused(refused)
         keys = []
         for name, why in refused.items():
             key = self._index.key(name)
@@ -217,8 +226,17 @@ class Programmer:
                 keys.append(key)
         return keys
 
+    def _policies_refused(self, refused: Mapping[str, str]) -> None:
+        """Note why the kernel refused the ranges of policies, and queue the farms whose rules change by that."""
+        for owner, why in refused.items():
+            if (key := policy_of(owner)) is not None:
+                _log.warning("the kernel refuses a policy", namespace=key.namespace, policy=key.name, error=why)
+                until = self._clock.now() + self._timing.back_off_s
+                self._state.add(self._state.policies.refuse_ranges(key, why, until))
+
     def _refused_since(self, refused: Mapping[str, str]) -> None:
-        """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
+        """Note why the kernel refused policies, and rules of farms that do not wait to be programmed anyway."""
+        self._policies_refused(refused)
         waiting = self._state.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
         farms = {name: self._index.get(key) for name, key in keys.items()}

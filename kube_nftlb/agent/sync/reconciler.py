@@ -203,4 +203,6 @@ class Reconciler:
         self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._state.queue))
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
+        if self._state.policies.due(now):
+            await self._programmer.update_policies()
         self._state.add(self._state.index.due(now))

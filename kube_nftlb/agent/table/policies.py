@@ -5,7 +5,7 @@ deny list are dropped; then, if there is an allow list, all that are on none. Th
 listeners lead there. nftlb's own policies cannot be used: they work only if the address is on a local interface, and
 its allow lists keep nobody out.
 
-If a policy is missing or invalid, the chain admits nobody.
+If a policy is missing or invalid, or the kernel refuses its ranges, the chain admits nobody.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from operator import attrgetter
 from kube_nftlb import names
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policy_references import References
-from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, Json, matches_source
+from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, Json, admitting_nobody, matches_source
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.budgets import policy_size
 from kube_nftlb.api.conflicts import FarmKey
@@ -23,6 +23,9 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.fair_queue import FairQueue
 from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 from kube_nftlb.reasons import FailureReason
+
+_SETS_OF = "policy:"
+_RULES_OF = "policies:"
 
 
 class Policies:
@@ -39,6 +42,8 @@ class Policies:
         """Those that were taken, with the resourceVersion since which each waits."""
         self._raws: dict[PolicyKey, Json | None] = {}
         """The newest state of those that wait or were taken; None for one that was removed."""
+        self._try_again: dict[PolicyKey, tuple[EnforcedPolicy, float]] = {}
+        """Those whose ranges the kernel refused, as they should be, and when to try again."""
         self._seen = 0
         self.changed_at = 0
         """The resourceVersion of the last change."""
@@ -131,6 +136,7 @@ class Policies:
         """Set policies; None removes one. Return the farms whose rules change by that."""
         with_new_rules = set()
         for key, new in changed.items():
+            self._try_again.pop(key, None)
             if _kind(self._policies.get(key)) != _kind(new):
                 with_new_rules.add(key)
             if new is None:
@@ -143,6 +149,21 @@ class Policies:
             if any(PolicyKey(to.namespace, name) in with_new_rules for name in to.all())
         }
 
+    def refuse_ranges(self, key: PolicyKey, why: str, until: float) -> set[FarmKey]:
+        """Note that the kernel refuses a policy's ranges, not to be tried again before ``until``, in seconds of a clock.
+
+        Return the farms whose rules change by that.
+        """
+        if (asked := self._policies.get(key)) is None or asked.admits_nobody:
+            return set()
+        affected = self.put_all({key: EnforcedPolicy(refused=why)})
+        self._try_again[key] = asked, until
+        return affected
+
+    def due(self, now: float) -> dict[PolicyKey, EnforcedPolicy]:
+        """Return the policies whose ranges the kernel refused and that are to be tried again, as they should be."""
+        return {key: asked for key, (asked, until) in self._try_again.items() if until <= now}
+
     def done(self) -> None:
         """Note that the changes taken are in the kernel."""
         self._in_work = {}
@@ -153,6 +174,12 @@ class Policies:
     def sets(self) -> dict[str, Contents]:
         """Return the sets of each policy, by owner."""
         return {owner(key): policy.contents for key, policy in self._policies.items()}
+
+    def sets_admitting_nobody(self, of: str) -> Contents:
+        """Return the sets to have in place of a policy's that the kernel refuses, by their owner."""
+        key = policy_of(of)
+        found = self._policies.get(key) if key is not None else None
+        return admitting_nobody(key, found) if key is not None and found is not None else Contents()
 
     def rules(self, key: FarmKey, farm: str, family: Family, listeners: Iterable[Listener]) -> Contents:
         """Return the rules that apply a farm's policies at these listeners; ``farm`` is its name on the node."""
@@ -180,6 +207,9 @@ class Policies:
             if found is None:
                 message = f"NftlbPolicy {name!r} not found; all clients are rejected until it exists"
                 return "PolicyMissing", message
+            if found.refused is not None:
+                message = f"the kernel refuses the ranges of NftlbPolicy {name!r}; all clients are rejected"
+                return "Refused", f"{message}, and it is tried again each minute: {found.refused}"
             if found.invalid is not None:
                 return (
                     "PolicyInvalid",
@@ -189,7 +219,7 @@ class Policies:
 
     def _rules(self, namespace: str, named: Iterable[str], family: Family) -> Iterator[str]:
         keys = [PolicyKey(namespace, name) for name in named]
-        known = {key: found for key in keys if (found := self._policies.get(key)) is not None and found.invalid is None}
+        known = {key: each for key in keys if (each := self._policies.get(key)) is not None and not each.admits_nobody}
         if len(known) == len(keys):
             denying = [key for key, found in known.items() if not found.allows]
             yield from (f"{matches_source(key, family)} drop" for key in denying)
@@ -201,14 +231,27 @@ class Policies:
 
 def owner(key: PolicyKey) -> str:
     """Return the owner of a policy's sets in the agent table."""
-    return f"policy:{'.'.join(key)}"
+    return f"{_SETS_OF}{'.'.join(key)}"
+
+
+def policy_of(owner_: str) -> PolicyKey | None:
+    """Return the policy whose sets an owner has; None if it has no policy's."""
+    if not owner_.startswith(_SETS_OF):
+        return None
+    namespace, _, name = owner_.removeprefix(_SETS_OF).partition(".")
+    return PolicyKey(namespace, name)
 
 
 def rules_owner(farm: str) -> str:
     """Return the owner of the rules that apply policies to a farm, by the farm's name on the node."""
-    return f"policies:{farm}"
+    return f"{_RULES_OF}{farm}"
+
+
+def farm_of(owner_: str) -> str:
+    """Return the farm whose part of the agent table an owner has: its own, or its rules."""
+    return owner_.removeprefix(_RULES_OF)
 
 
 def _kind(policy: EnforcedPolicy | None) -> tuple[bool, bool] | None:
     """Return what the rules of farms depend on."""
-    return (policy.allows, policy.invalid is not None) if policy is not None else None
+    return (policy.allows, policy.admits_nobody) if policy is not None else None

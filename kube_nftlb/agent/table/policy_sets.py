@@ -38,11 +38,18 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class EnforcedPolicy(NamedTuple):
-    """A policy as it is enforced; if it is ``invalid``, for the reason given, nobody is admitted."""
+    """A policy as it is enforced; if it is ``invalid`` or ``refused``, for the reason given, nobody is admitted."""
 
     allows: bool = False
     contents: Contents = _NOTHING
     invalid: str | None = None
+    refused: str | None = None
+    """Why the kernel does not take its ranges."""
+
+    @property
+    def admits_nobody(self) -> bool:
+        """True if there are no ranges to compare clients with."""
+        return self.invalid is not None or self.refused is not None
 
 
 def policy(raw: Json) -> EnforcedPolicy:
@@ -73,6 +80,13 @@ def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> Name
         for _, first, last in merged
     )
     return NamedSet(set_name(key, family), f"type {nft.key_type}; flags interval;", elements)
+
+
+def admitting_nobody(key: PolicyKey, policy: EnforcedPolicy) -> Contents:
+    """Return sets in place of a policy's own with which its rules admit nobody: all that it denies, or nothing."""
+    everybody = [AddressRange(family, 0, nft.last) for family, nft in _FAMILIES.items()]
+    ranges = [] if policy.allows else everybody
+    return Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES))
 
 
 def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:

@@ -2,12 +2,13 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kube_nftlb import errors
+from kube_nftlb.agent.table import refusals
 from kube_nftlb.agent.table.base import SET_NAMES, base, environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
-from kube_nftlb.agent.table.policies import rules_owner
+from kube_nftlb.agent.table.policies import policy_of, rules_owner
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.blueprint import Blueprint
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
@@ -27,7 +28,8 @@ class AgentTable:
         self._nft = nft
         self._always = always
         self.fallback: Callable[[str], Contents] = lambda _: Contents()
-        """Returns the contents of a farm if the kernel refuses its rules when the table is created."""
+        """Returns the contents of a farm if the kernel refuses its own when the table is created, and those of a
+        policy if it refuses them at any time, by ``refusals.subject``: then all the rules that refer to it are kept."""
         self._owners: dict[str, Contents] = {}
         self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
@@ -88,18 +90,19 @@ class AgentTable:
     async def create(self) -> dict[str, str]:
         """Recreate the table, with all contents, in one transaction.
 
-        Farms whose contents the kernel refuses get ``fallback``. Return these, by name, with the kernel's message.
-        Raises KernelError if the kernel refuses contents that belong to no farm.
+        Farms and policies whose contents the kernel refuses get ``fallback``. Return these, by ``refusals.subject``,
+        with the kernel's message. Raises KernelError if the kernel refuses contents that belong to neither.
         """
-        return await self._create(self.fallback)
+        return await self._create({})
 
-    async def _create(self, otherwise: Callable[[str], Contents]) -> dict[str, str]:
+    async def _create(self, earlier: Mapping[str, Contents]) -> dict[str, str]:
         try:
             await self._nft.run(creation(TABLE, self.state))
         except errors.KernelError:
-            if not (refused := await self._refused([owner for owner in self._owners if _is_farm(owner)])):
+            if not (refused := await self._refused(self._owners)):
                 raise
-            self._swap({owner: otherwise(owner) for owner in refused})
+            for each in refused:
+                self._swap(self._instead(each, earlier))
             await self._nft.run(creation(TABLE, self.state))
             return refused
         return {}
@@ -115,7 +118,8 @@ class AgentTable:
     async def update(self, owners: Mapping[str, Contents]) -> dict[str, str]:
         """Set the contents of these owners in one transaction; none is sent if nothing changes.
 
-        Farms whose new contents the kernel refuses keep what they have. Returns and raises as ``create`` does.
+        Farms whose new contents the kernel refuses keep what they have, and policies get ``fallback``. Returns and
+        raises as ``create`` does.
         """
         changed = {owner: new for owner, new in owners.items() if self.owned(owner) != new}
         if not changed:
@@ -127,32 +131,37 @@ class AgentTable:
         try:
             await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
         except errors.KernelError:
-            if refused := await self._refused([owner for owner in changed if _is_farm(owner)]):
+            if refused := await self._refused(changed):
+                instead = {owner: new for each in refused for owner, new in self._instead(each, earlier).items()}
                 self._swap(earlier)
-                others = {owner: new for owner, new in changed.items() if owner not in refused}
-                return refused | await self.update(others)
+                return refused | await self.update(changed | instead)
             # Somebody has changed the table: the difference cannot be applied, the whole can.
-            return await self._create(lambda owner: earlier[owner] if owner in earlier else self.fallback(owner))
+            return await self._create(earlier)
         return {}
 
-    async def _refused(self, farms: list[str]) -> dict[str, str]:
-        """Return the farms whose contents the kernel refuses in a table of their own, with its messages."""
-        if not farms or await self._check([]) is not None:
-            return {}
-        return await self._among(farms)
+    def _instead(self, subject: str, earlier: Mapping[str, Contents]) -> dict[str, Contents]:
+        """Return what a subject has in place of contents that the kernel refuses, by owner.
 
-    async def _among(self, farms: list[str]) -> dict[str, str]:
-        if (message := await self._check(farms)) is None:
-            return {}
-        if len(farms) == 1:
-            return {farms[0]: message}
-        half = len(farms) // 2
-        return await self._among(farms[:half]) | await self._among(farms[half:])
+        A farm that is being changed has what it had ``earlier``. Of a policy that does not say whom it admits now.
+        """
+        owners = refusals.owners(subject)
+        if policy_of(subject) is None and (kept := {owner: earlier[owner] for owner in owners if owner in earlier}):
+            return kept
+        return dict.fromkeys(owners, _NOTHING) | {subject: self.fallback(subject)}
 
-    async def _check(self, farms: list[str]) -> str | None:
-        """Return why the kernel refuses a table with these farms and all that belongs to no farm, or None."""
-        contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)]
-        contents.extend(self._owners[owner] for owner in farms if owner in self._owners)
+    async def _refused(self, owners: Iterable[str]) -> dict[str, str]:
+        """Return who of these has contents that the kernel refuses in a table of their own, with its messages."""
+        subjects = (subject for owner in owners if (subject := refusals.subject(owner)) is not None)
+        return await refusals.refused(subjects, self._check)
+
+    async def _check(self, subjects: Sequence[str]) -> str | None:
+        """Return why the kernel refuses a table with what these have, and the agent itself, or None."""
+        of_all = [*subjects, None]
+        contents = [contents for owner, contents in self._owners.items() if refusals.subject(owner) in of_all]
+        # Rules may refer to them.
+        contents.extend(
+            self.fallback(owner) for owner in self._owners if policy_of(owner) is not None and owner not in subjects
+        )
         used = frozenset(entry.set for each in contents for entry in each.elements)
         return await self._nft.check(creation(TABLE, combined([base(used, self.lets_wait), self._always, *contents])))
 
@@ -193,11 +202,6 @@ class AgentTable:
             if not self._present[key]:
                 del self._present[key]
                 self._elements -= Counter((key[0],))
-
-
-def _is_farm(owner: str) -> bool:
-    """Return True if an owner is a farm, by its name on the node. Farms may refer to contents of other owners."""
-    return owner != ENVIRONMENT and ":" not in owner
 
 
 def _keys(contents: Contents) -> set[tuple[str, str]]:

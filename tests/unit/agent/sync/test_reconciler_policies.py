@@ -21,8 +21,10 @@ def guarded(version: int = 10, **changes: Any) -> Farm:
 
 def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
     """The rules that clients of a listener meet."""
-    element = node.nft.sets.get("policy-ip", {}).get(f"tcp . {ip} . 80", "")
-    return node.nft.chains.get(element.strip("{} ").rpartition(" ")[2], [])
+    key = f"tcp . {ip} . 80"
+    # The command that added it may have added others too.
+    added = node.nft.sets.get("policy-ip", {}).get(key, "").partition(f"{key} : jump ")[2]
+    return node.nft.chains.get(added.partition(",")[0].strip("} "), [])
 
 
 async def test_a_listed_policy_is_enforced_with_the_first_farms(node: Node) -> None:
@@ -115,6 +117,55 @@ async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(
     assert list(node.engine.farms) == ["web--http"]
     assert rules_met(node) == DENIES
     assert not node.nft.sets["no-endpoints-ip"]
+
+
+@pytest.mark.parametrize("type_", ["allow", "deny"])
+async def test_a_policy_whose_ranges_the_kernel_refuses_is_told_and_tried_again_and_holds_nobody_else(
+    node: Node, type_: str
+) -> None:
+    node.state.put_policy(raw_policy(version=11, type=type_))
+    node.state.put_policy(raw_policy(name="fine", version=12, type=type_))
+    others = guarded(name="other--http", addresses=OTHER, policies=["fine"])
+    await node.program([guarded(), others], 20)
+    admitted = rules_met(node)
+    node.nft.lacks = ("10.3.0.0",)
+    node.state.put_policy(raw_policy(version=21, generation=2, type=type_, cidrs=["10.3.0.0/16"]))
+    node.state.put_policy(raw_policy(name="fine", version=22, generation=2, type=type_, cidrs=["10.4.0.0/16"]))
+    await until(lambda: node.reason() == "Refused")
+    assert rules_met(node) == ["drop"], "nobody knows whom it would admit"
+    assert "NftlbPolicy 'list'" in node.loop.progress.problems[WEB].message
+    assert len(node.loop.progress.problems) == 1
+    assert list(node.nft.sets["policy-default.fine-ip"]) == ["10.4.0.0-10.4.255.255"]
+    await node.change(farm(name="third--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}], version=30))
+    assert node.loop.progress.last_error is None
+    node.nft.lacks = ()
+    await until(lambda: rules_met(node) == admitted and not node.reason())
+    assert list(node.nft.sets["policy-default.list-ip"]) == ["10.3.0.0-10.3.255.255"]
+
+
+async def test_a_policy_that_the_kernel_refuses_as_the_table_is_made_anew_admits_nobody(node: Node) -> None:
+    node.state.put_policy(raw_policy(version=11, cidrs=["10.3.0.0/16"]))
+    await node.program([guarded()], 20)
+    node.nft.lacks = ("10.3.0.0",)
+    node.nft.damage()
+    node.reader.foreign_changes += 1
+    await until(lambda: node.reason() == "Refused")
+    assert rules_met(node) == ["drop"]
+    node.nft.lacks = ()
+    await until(lambda: rules_met(node) == DENIES and not node.reason())
+
+
+async def test_rules_for_policies_that_the_kernel_refuses_leave_their_farm_as_it_was(node: Node) -> None:
+    node.state.put_policy(raw_policy(version=11))
+    await node.program([guarded()], 20)
+    node.nft.lacks = ("tcp . 10.96.0.11 . 80",)
+    node.state.put(guarded(generation=2, version=21, addresses=OTHER))
+    node.state.put(farm(name="third--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}], version=22))
+    await until(lambda: node.reason() == "Refused" and "third--http" in node.engine.farms)
+    assert rules_met(node) == DENIES
+    assert node.loop.progress.last_error is None
+    node.nft.lacks = ()
+    await until(lambda: rules_met(node, "10.96.0.11") == DENIES and not node.reason())
 
 
 async def test_limits_that_the_kernel_refuses_with_a_policy_are_reported_and_retried(node: Node) -> None:
