@@ -7,6 +7,7 @@ last node. What the changes cost is counted beside kube-proxy, which writes no s
 
 import asyncio
 import contextlib
+import heapq
 import re
 import socket
 import struct
@@ -122,15 +123,33 @@ class _Statuses:
         self.written += 1
 
     def shown_at(self, service: str, changes: list[_Change], number: int) -> tuple[float, float] | None:
-        """Return when a change, or a later one of its Service, was shown, and when it was programmed everywhere."""
-        expected = {change.ready for change in changes[number:]}
-        shown = None
-        for at, ready, programmed in self.seen[service]:
-            if at >= changes[number].written_at and ready in expected:
-                shown = shown or at
-                if programmed:
-                    return shown, at
-        return None
+        """Return when a change, or a later one of its Service, was shown, and when it was programmed everywhere.
+
+        Changes that are undone before they are shown have a status that is right again as it is.
+        """
+        found = [
+            next(self._right(service, changes[number:], programmed=programmed), None) for programmed in (False, True)
+        ]
+        shown, everywhere = found
+        return (shown, everywhere) if shown is not None and everywhere is not None else None
+
+    def _right(self, service: str, changes: list[_Change], *, programmed: bool) -> Iterator[float]:
+        """Yield the times at which a status shows one of these changes, or one is made that is shown already."""
+        seen, expected = self.seen[service], {change.ready for change in changes}
+        written = (
+            at
+            for at, ready, everywhere in seen
+            if at >= changes[0].written_at and ready in expected and (everywhere or not programmed)
+        )
+        undone = (
+            change.written_at
+            for change in changes
+            if any(
+                ready == change.ready and (everywhere or not programmed)
+                for at, ready, everywhere in [each for each in seen if each[0] <= change.written_at][-1:]
+            )
+        )
+        yield from heapq.merge(written, undone)
 
 
 def run(records: Records, scope: Scope) -> None:

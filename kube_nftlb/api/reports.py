@@ -1,4 +1,8 @@
-"""How often the agents of a cluster report, so that the API server can take the reports of all of them. No I/O."""
+"""How often statuses are written while endpoints change, so that the API server can take all of them. No I/O.
+
+Agents report what they have programmed, and the operator writes the statuses of farms once they have: both wait longer
+the more changes there are.
+"""
 
 import math
 
@@ -8,6 +12,8 @@ _CALM_PER_S = 5.0
 """The rate of changes up to which this is the interval."""
 _BUSY_S = 3.0
 """The interval in seconds to which more changes stretch it."""
+_ON_THE_WAY_S = 0.5
+"""The time in seconds that a report and what follows from it may take."""
 _FIRST_PER_S = 500.0
 """The rate at which the nodes of a cluster begin to report a single change."""
 
@@ -19,9 +25,20 @@ def report_interval_s(nodes: int, changes_per_s: float = 0.0, interval_s: float 
     gets in a second. Above 5 changes per second the interval grows with them too, up to 3 s: each report then stands
     for more of them.
     """
-    own_s = interval_s * math.sqrt(max(nodes, 1))
-    busy_s = own_s * max(1.0, changes_per_s - _CALM_PER_S + 1.0)
-    return max(own_s, min(busy_s, _BUSY_S))
+    return _stretched(interval_s * math.sqrt(max(nodes, 1)), changes_per_s, _BUSY_S)
+
+
+def patience_s(calm_s: float, changes_per_s: float) -> float:
+    """Return the time in seconds that the status of a farm waits for the reports of the nodes.
+
+    It is ``calm_s`` up to 5 changes per second, and grows above that as the interval between reports does. So at ten
+    changes per second they still come first, and one write is enough for a change.
+    """
+    return _stretched(calm_s, changes_per_s, _BUSY_S + _ON_THE_WAY_S)
+
+
+def _stretched(calm_s: float, changes_per_s: float, most_s: float) -> float:
+    return max(calm_s, min(calm_s * max(1.0, changes_per_s - _CALM_PER_S + 1.0), most_s))
 
 
 def report_spread_s(nodes: int) -> float:

@@ -1,6 +1,7 @@
 """An event loop that does not wait: what sleeps in a test takes no time."""
 
 import asyncio
+import math
 import selectors
 from typing import Any
 
@@ -13,10 +14,12 @@ class VirtualTime:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._now = 1000.0
+        self._loop = loop
         # Nothing public shows for how long the loop waits.
         selector: selectors.BaseSelector = vars(loop)["_selector"]
         self._select = selector.select
         vars(loop)["time"] = self.now
+        self._set_resolution()
         vars(selector)["select"] = self._skip
 
     def now(self) -> float:
@@ -27,4 +30,9 @@ class VirtualTime:
         ready = self._select(0 if timeout is not None else None)
         if not ready and timeout is not None:
             self._now += max(timeout, 0)
+            self._set_resolution()
         return ready
+
+    def _set_resolution(self) -> None:
+        """Have no timer fire early: what waits for a time that never comes would be tried again for ever."""
+        vars(self._loop)["_clock_resolution"] = math.ulp(self._now)

@@ -111,6 +111,8 @@ class FarmRecord(NamedTuple):
     """It has the labels that the operator gives to farms of routes, whoever controls it."""
     held_by: tuple[str, ...] = ()
     """The finalizers that keep it from going, but for those of Kubernetes' own garbage collector."""
+    is_tracked: bool = False
+    """The API server keeps who wrote which of its fields, which makes each write dearer."""
 
     @property
     def is_ours_for_route(self) -> bool:
@@ -206,6 +208,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         made_of_route=made_of_route,
         digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
         labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
+        is_tracked=any(metadata.get("managedFields") or ()),
         held_by=tuple(each for each in metadata.get("finalizers") or () if each not in _OF_GARBAGE_COLLECTOR),
     )
     return record, farm

@@ -15,6 +15,7 @@ from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.workqueue import WorkQueue
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord, changed_fields, status_digest
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
@@ -31,6 +32,8 @@ _REFUSED_RETRY_S = 60.0
 _CONFLICT_RETRY_S = 0.1
 _DELAY_S = 0.05
 """The delay of each status: the slices of a Service change one after the other, and nodes report one by one."""
+_LEAST_S = 0.001
+"""The shortest delay: less may be no time at all to a clock."""
 _PATIENCE_S = 0.1
 """Maximum time in seconds that a status waits for Services to be reconciled first."""
 
@@ -123,7 +126,7 @@ class StatusReconciler:
         refused_ips = self._cache.refused_ips.get(service, ()) if service is not None else ()
         if (restless_s := self._pacing.restless_s(key, endpoints.changed_at, self._clock())) > 0:
             endpoints = endpoints._replace(shown=())
-            self.queue.remind(key, restless_s)
+            self.queue.remind(key, max(restless_s, _LEAST_S))
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(datetime.now(UTC)), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         late = self._late_nodes(farm, endpoints, accepted=accepted)
@@ -146,14 +149,17 @@ class StatusReconciler:
         reached = min((node.slice_watermark for node in nodes), default=0)
         now = self._clock()
         wait_s = self._pacing.wait_s(key, status, fields, reached, now, scarce=self.budget.is_scarce(now))
-        return wait_s if wait_s > 0 else await self._write(farm, status, fields)
+        return max(wait_s, _LEAST_S) if wait_s > 0 else await self._write(farm, status, fields)
 
     async def _write(self, farm: FarmRecord, status: FarmStatus, fields: tuple[str, ...]) -> float | None:
         """Write these fields of a status; return the seconds until a retry, or None if all is done."""
         key, began = farm.key, self._clock()
         self.budget.take(began)
         try:
-            outcome, affected = await self._farm_writer.write_status(farm, status, fields)
+            outcome, affected = await self._untracked(farm)
+            if outcome is Outcome.DONE:
+                farm = self._cache.farms.get(key) or farm
+                outcome, affected = await self._farm_writer.write_status(farm, status, fields)
         except FarmRefusedError as error:
             _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
@@ -172,6 +178,15 @@ class StatusReconciler:
             metrics.FARM_STATUS_SECONDS.observe(outdated_s)
         self._backoff.forget(key)
         return None
+
+    async def _untracked(self, farm: FarmRecord) -> tuple[Outcome, Affected]:
+        """Make the next statuses of a farm of ours cheaper, if that pays off. Raises FarmRefusedError."""
+        ours = farm.port is not None or farm.made_of_route
+        if not (ours and farm.is_tracked and self._pacing.pays_off(farm.key)) or self.budget.is_scarce(self._clock()):
+            return Outcome.DONE, Affected()
+        self.budget.take(self._clock())
+        self._pacing.spent(farm.key)
+        return await self._farm_writer.untrack(farm)
 
     def _late_nodes(self, farm: FarmRecord, endpoints: FarmEndpoints, *, accepted: bool) -> list[Problem]:
         """Return what is to be said of nodes that are late with a farm, and report it if they no longer are."""

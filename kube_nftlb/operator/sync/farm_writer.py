@@ -112,6 +112,15 @@ class FarmWriter:
         # One that was about to go is gone, which its watch reports.
         return Outcome.DONE, Affected() if farm.terminating else self._ingest.put(FARMS, answer)
 
+    async def untrack(self, farm: FarmRecord) -> tuple[Outcome, Affected]:
+        """Have the API server forget who wrote which field of a farm of ours. Raises FarmRefusedError.
+
+        It keeps that beside the farm, as much as all else, until the farm is applied again. Nobody needs it meanwhile:
+        what others change is told by the farm's digest, and undone.
+        """
+        metadata = {"uid": farm.uid, "resourceVersion": str(farm.resource_version), "managedFields": [{}]}
+        return await self._patch(farm, {"metadata": metadata})
+
     async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
         """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
         farm = delete.farm
@@ -135,22 +144,25 @@ class FarmWriter:
         # An empty list is not stored.
         changes = {name: value if value != [] else None for name, value in dumped.items()}
         metadata = {"uid": farm.uid, "resourceVersion": str(farm.resource_version)}
+        outcome, affected = await self._patch(
+            farm,
+            {"metadata": metadata, "status": changes},
+            subresource="status",
+            field_manager=names.FIELD_MANAGER_STATUS,
+        )
+        if outcome is Outcome.DONE:
+            metrics.FARM_STATUSES_WRITTEN.inc()
+        return outcome, affected
+
+    async def _patch(self, farm: FarmRecord, body: JsonObject, **how: str) -> tuple[Outcome, Affected]:
         try:
-            answer = await self._kube.patch(
-                FARMS,
-                farm.key.name,
-                {"metadata": metadata, "status": changes},
-                farm.key.namespace,
-                subresource="status",
-                field_manager=names.FIELD_MANAGER_STATUS,
-            )
+            answer = await self._kube.patch(FARMS, farm.key.name, body, farm.key.namespace, **how)
         except errors.NotFoundError:
             return Outcome.OBSOLETE, Affected()
         except errors.ConflictError:
             return Outcome.CONFLICT, Affected()
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
-        metrics.FARM_STATUSES_WRITTEN.inc()
         return Outcome.DONE, self._ingest.put(FARMS, answer)
 
 

@@ -3,12 +3,14 @@
 A farm's own history never delays it: how many statuses are written is for ``StatusBudget`` to say.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.api.reports import patience_s
 from kube_nftlb.kube.rate import Rate
 
 LIST = frozenset({"backends", "omitted_backends"})
@@ -18,6 +20,8 @@ _AWAITED_REASONS = frozenset({"Pending", "EndpointsPending"})
 _SCARCE_FACTOR = 10
 """How much longer statuses that nodes have not confirmed wait while others need the budget."""
 _LIST_AGAIN_S = 1.0
+_OFTEN = 3
+"""The number of statuses after which a farm is one whose endpoints change often."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,10 @@ class StatusTiming:
     """Times in seconds."""
 
     patience_s: float = 0.6
-    """The time that a status waits for the nodes to confirm what it shows; then it says which ones it waits for."""
+    """The time that a status waits for the nodes to confirm what it shows; then it says which ones it waits for.
+
+    It is so where few endpoints change, and longer above that (``api.reports``).
+    """
     late_s: float = 5.0
     """The same if it would show nothing else: backends that were replaced by as many."""
     quiet_s: float = 1.0
@@ -62,6 +69,7 @@ class StatusPacing:
         self._outdated: dict[FarmKey, float] = {}
         """Since when the written statuses differ from the state that they show."""
         self._oldest: dict[FarmKey, _Oldest] = {}
+        self._written: Counter[FarmKey] = Counter()
 
     def restless_s(self, key: FarmKey, version: int, now: float) -> float:
         """Return for how many seconds the backends of a farm are not listed; 0 or less if they are.
@@ -94,14 +102,24 @@ class StatusPacing:
             oldest = self._oldest[key] = _Oldest(endpoints.version if endpoints is not None else 0, now)
         if not any(condition.reason in _AWAITED_REASONS for condition in status.conditions):
             return _LIST_AGAIN_S if scarce and LIST.issuperset(fields) else 0
-        due = outdated + timing.patience_s * (_SCARCE_FACTOR if scarce else 1)
+        patience = patience_s(timing.patience_s, self._changes.per_s(now))
+        due = outdated + max(patience, timing.patience_s * _SCARCE_FACTOR if scarce else 0)
         if _WORDS.issuperset(fields) and not _is_pending(status):
             due = max(due, oldest.at + timing.late_s)
         return due - now
 
     def written(self, key: FarmKey, now: float) -> float:
         """Note that a status is being written. Return for how many seconds the one before was out of date."""
+        self._written[key] += 1
         return now - self._outdated.pop(key, now)
+
+    def pays_off(self, key: FarmKey) -> bool:
+        """Return True if a write may be spent on a farm to make the next ones cheaper: it has had many of late."""
+        return self._written[key] >= _OFTEN
+
+    def spent(self, key: FarmKey) -> None:
+        """Note that it was spent."""
+        del self._written[key]
 
     def unchanged(self, key: FarmKey) -> None:
         """Note that a status is as it was written."""
@@ -112,6 +130,7 @@ class StatusPacing:
         """Forget a deleted farm."""
         self.unchanged(key)
         self._endpoints.pop(key, None)
+        self._written.pop(key, None)
 
 
 def _is_pending(status: FarmStatus) -> bool:

@@ -8,11 +8,13 @@ from functools import partial
 
 import pytest
 
+from kube_nftlb import names
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
+_OPTIONS = {"persistence": "srcip", "sessions": "10.0.0.1=pod-a, 10.0.0.2=pod-b", "new-rtlimit": "5"}
 _WITHIN_S = 3.0
 """A second on an idle machine, from an EndpointSlice that has the pods to a status that shows them as programmed."""
 
@@ -56,6 +58,23 @@ def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Clus
         watch.stdout.close()
     steps = [number for at, (number, _) in enumerate(seen) if at == 0 or seen[at - 1][0] != number]
     assert steps == ["4/4", "3/4", "2/4", "1/4", "2/4", "3/4", "4/4"]
+
+
+def test_a_farm_that_changes_often_is_not_tracked_and_its_service_still_decides_what_it_is(
+    cluster: Cluster, namespace: str
+) -> None:
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 1, namespace)
+    for replicas in (2, 1, 2, 1, 2):
+        cluster.scale("web", replicas, namespace)
+        eventually(partial(_shows, cluster, namespace, replicas), f"{replicas} are shown", 60)
+    before = cluster.farm("web--http", namespace)
+    assert not before["metadata"].get("managedFields")
+    options = {f"{names.ANNOTATION_PREFIX}{key}": value for key, value in _OPTIONS.items()}
+    cluster.apply(service("web", namespace, options))
+    eventually(lambda: len(cluster.farm("web--http", namespace)["spec"]["sessions"]) == 2, "it has the sessions")
+    cluster.apply(service("web", namespace))
+    eventually(lambda: cluster.farm("web--http", namespace)["spec"] == before["spec"], "it has none of them")
 
 
 def _has_pods(cluster: Cluster, namespace: str, number: int) -> bool:

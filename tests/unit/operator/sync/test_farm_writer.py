@@ -59,6 +59,20 @@ def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_retried(message: s
         classify(errors.KubeError(500, "InternalError", message))
 
 
+async def test_a_farm_of_which_nothing_is_tracked_is_otherwise_as_it_was() -> None:
+    kube, ingest = FakeKube(), Ingest(Cache())
+    raw = raw_service_farm()
+    raw["metadata"]["managedFields"] = [{"manager": "kube-nftlb-operator"}]
+    ingest.put(FARMS, kube.put(FARMS, raw))
+    farm = ingest.cache.farms.get(FarmKey("default", "web--http"))
+    assert farm is not None
+    assert farm.is_tracked
+    outcome, affected = await FarmWriter(kube, ingest).untrack(farm)
+    after = ingest.cache.farms.get(farm.key)
+    assert (outcome, affected.services) == (Outcome.DONE, frozenset())
+    assert after == farm._replace(is_tracked=False, resource_version=farm.resource_version + 1)
+
+
 @pytest.mark.parametrize("status", [400, 403, 422])
 def test_a_refusal_is_told_with_the_api_servers_words(status: int) -> None:
     with pytest.raises(FarmRefusedError, match="spec is wrong"):
