@@ -150,7 +150,7 @@ class Policies:
         }
 
     def refuse_ranges(self, key: PolicyKey, why: str, until: float) -> set[FarmKey]:
-        """Note that the kernel refuses a policy's ranges, not to be tried again before ``until``, in seconds of a clock.
+        """Note that the kernel refuses a policy's ranges. ``until``, in seconds of a clock, they are not tried again.
 
         Return the farms whose rules change by that.
         """

@@ -145,8 +145,8 @@ class AgentTable:
         A farm that is being changed has what it had ``earlier``. Of a policy that does not say whom it admits now.
         """
         owners = refusals.owners(subject)
-        if policy_of(subject) is None and (kept := {owner: earlier[owner] for owner in owners if owner in earlier}):
-            return kept
+        if policy_of(subject) is None and (had := {owner: earlier[owner] for owner in owners if owner in earlier}):
+            return had
         return dict.fromkeys(owners, _NOTHING) | {subject: self.fallback(subject)}
 
     async def _refused(self, owners: Iterable[str]) -> dict[str, str]:

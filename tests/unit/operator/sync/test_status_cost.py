@@ -50,7 +50,8 @@ class _TimedKube(FakeKube):
             return answer
         conditions = {each["type"]: each["status"] for each in answer["status"]["conditions"]}
         programmed = conditions["EndpointsProgrammed"] == "True"
-        self.shown[name.removesuffix("--http")].append(_Shown(self._clock(), answer["status"]["backendsReady"], programmed))
+        shown = _Shown(self._clock(), answer["status"]["backendsReady"], programmed)
+        self.shown[name.removesuffix("--http")].append(shown)
         return answer
 
 
@@ -114,10 +115,8 @@ class Cluster:
         )
 
 
-def _delays(
-    changes: Sequence[tuple[float, str]], shown: Sequence[_Shown], *, programmed: bool
-) -> Iterator[float]:
-    """Yield how long each change was not shown, nor a later one: by a new status, or since the last one is right again."""
+def _delays(changes: Sequence[tuple[float, str]], shown: Sequence[_Shown], *, programmed: bool) -> Iterator[float]:
+    """Yield how long each change was not shown, nor a later one: by a new status, or by one that is right again."""
     for number, (at, _) in enumerate(changes):
         later = changes[number:]
         expected = {ready for _, ready in later}
