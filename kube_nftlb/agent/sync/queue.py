@@ -74,8 +74,7 @@ class FarmQueue:
         """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
 
         A quarter of the limit is kept for others, which would wait for ever behind some that change all the time.
-        Farms that wait again are among them: what was applied of these has to be verified like all else, or it would count as
-        done, or never be done.
+        Farms that wait again are among them: what was applied of these would else count as done, or never be done.
         """
         others = list(islice((key for key in self.unverified if key not in first), limit))
         early = sorted(self.unverified.keys() & first, key=lambda key: self.unverified[key].applied_at)
