@@ -156,11 +156,11 @@ class AgentTable:
 
     async def _check(self, subjects: Sequence[str]) -> str | None:
         """Return why the kernel refuses a table with what these have, and the agent itself, or None."""
-        of_all = [*subjects, None]
-        contents = [contents for owner, contents in self._owners.items() if refusals.subject(owner) in of_all]
+        present = {*subjects, None}
+        contents = [contents for owner, contents in self._owners.items() if refusals.subject(owner) in present]
         # Rules may refer to them.
         contents.extend(
-            self.fallback(owner) for owner in self._owners if policy_of(owner) is not None and owner not in subjects
+            self.fallback(owner) for owner in self._owners if policy_of(owner) is not None and owner not in present
         )
         used = frozenset(entry.set for each in contents for entry in each.elements)
         return await self._nft.check(creation(TABLE, combined([base(used, self.lets_wait), self._always, *contents])))

@@ -114,7 +114,7 @@ class StatusPacing:
         return now - self._outdated.pop(key, now)
 
     def pays_off(self, key: FarmKey) -> bool:
-        """Return True if a write may be spent on a farm to make the next ones cheaper: it has had many of late."""
+        """Return True if a write may be spent on a farm to make the next ones cheaper: it has had several."""
         return self._written[key] >= _OFTEN
 
     def spent(self, key: FarmKey) -> None:
