@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from kube_nftlb import names
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
 
@@ -70,8 +69,7 @@ def test_a_farm_that_changes_often_is_not_tracked_and_its_service_still_decides_
         eventually(partial(_shows, cluster, namespace, replicas), f"{replicas} are shown", 60)
     before = cluster.farm("web--http", namespace)
     assert not before["metadata"].get("managedFields")
-    options = {f"{names.ANNOTATION_PREFIX}{key}": value for key, value in _OPTIONS.items()}
-    cluster.apply(service("web", namespace, options))
+    cluster.apply(service("web", namespace, _OPTIONS))
     eventually(lambda: len(cluster.farm("web--http", namespace)["spec"]["sessions"]) == 2, "it has the sessions")
     cluster.apply(service("web", namespace))
     eventually(lambda: cluster.farm("web--http", namespace)["spec"] == before["spec"], "it has none of them")
