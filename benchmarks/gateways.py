@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 
 from benchmarks import cluster
@@ -140,8 +141,8 @@ async def _request(bed: Testbed, address: str) -> None:
     took: dict[str, list[float]] = defaultdict(list)
     for _, subject in interleaved(list(targets), _ROUNDS):
         asked: list[Asked] = []
-        asking = testbed.ask, targets[subject], asked, threading.Event(), _REQUESTS
-        await asyncio.to_thread(bed.lab.inside, CLIENT_POD, lambda asking=asking: asking[0](*asking[1:]))
+        asking = partial(testbed.ask, targets[subject], asked, threading.Event(), _REQUESTS)
+        await asyncio.to_thread(bed.lab.inside, CLIENT_POD, asking)
         took[subject].append(median(_ms(each.began, each.ended) for each in asked))
     for subject, values in took.items():
         share = ratio(values, took[_DIRECT])
@@ -163,7 +164,7 @@ async def _change_weights(bed: Testbed, subject: str) -> None:
                 await bed.kube.patch(TCP_ROUTES, f"{subject}-{_WEIGHTED}", {"spec": {"rules": rules}}, "default")
                 await asyncio.sleep(_EACH_WEIGHT_S)
             hammer.terminate()
-            met = json.loads(await asyncio.to_thread(lambda hammer=hammer: hammer.communicate(timeout=60)[0]))
+            met = json.loads((await asyncio.to_thread(hammer.communicate, timeout=60))[0])
         attempts += met["attempts"]
         for total, part in ((failed, met["failed"]), (answers, met["answers"])):
             for key, number in part.items():

@@ -31,7 +31,8 @@ def version() -> str:
 
 def envoy_version() -> str:
     """Return the version that the lock file pins, like ``1.39.1``."""
-    return re.findall(r"==(\S+)", _LOCK.read_text())[0]
+    found: list[str] = re.findall(r"==(\S+)", _LOCK.read_text())
+    return found[0]
 
 
 def ensure(report: Report) -> Programs:
