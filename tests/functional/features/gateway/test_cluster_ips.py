@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.announce.ownership.records import Record
 from kube_nftlb.operator.addresses.cluster_ips import parts_of
 from kube_nftlb.operator.addresses.ranges import ip_of
 from lab import addresses
@@ -20,7 +21,7 @@ from tests.functional.commands import Kubectl
 from tests.functional.conftest import Used
 from tests.functional.features.gateway.conftest import OPERATOR
 from tests.functional.features.gateway.test_gateway import conditions, leaves, programmed, serving, status
-from tests.functional.segment import POOL
+from tests.functional.segment import POOL, record
 
 MOST = 3
 """The number of cluster IPs of a namespace."""
@@ -75,7 +76,7 @@ def complaints(cluster: Cluster, ip: str) -> list[str]:
     return [text for text in texts if ip in text and text.partition(":")[0] in _REPAIRS]
 
 
-def test_tcp_and_udp_are_reached_at_the_cluster_ip_from_pods_and_nodes_alone(
+def test_tcp_and_udp_are_reached_at_the_cluster_ip_from_pods_and_nodes(
     cluster: Cluster, namespace: str, client: str, far: str
 ) -> None:
     ports = [{"name": "tcp", "port": 80}, {"name": "udp", "port": 80, "protocol": "UDP"}]
@@ -102,8 +103,7 @@ def test_tcp_and_udp_are_reached_at_the_cluster_ip_from_pods_and_nodes_alone(
     # A backend that is its own client comes back to itself.
     own = f"{namespace}/{pods[0]}"
     cluster.reaches(own, pods, ips[0])
-    leases = cluster.get("lease", namespace="kube-nftlb-system")["items"]
-    assert not [each for each in leases if any(ip in json.dumps(each) for ip in ips)], "nodes do not announce them"
+    assert all(record(cluster, ip) == Record() for ip in ips), "nodes do not announce them"
 
 
 def test_a_service_never_gets_the_address_and_the_api_server_does_not_repair_it(
