@@ -47,6 +47,7 @@ class GatewayParts:
 
         The Gateways of a namespace may have so many ``cluster_ips``.
         """
+        self._cache = cache
         self._store = GatewayStore(cache.services, book.namespaces, Options(engine))
         budget = reconciler.statuses.budget
         self._statuses = GatewayStatuses(kube, self._store, events, budget, clock)
@@ -78,7 +79,7 @@ class GatewayParts:
         await self._informer.listed.wait()
         await self._ip_addresses.listed.wait()
         await self._informer.catch_up()
-        await self._ip_addresses.catch_up()
+        await self._ip_addresses.catch_up(self._cache.farm_index.has_cluster_ips)
         await self._gateways.run()
 
     def knows(self, part: Part) -> bool | None:

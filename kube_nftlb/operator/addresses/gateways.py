@@ -74,8 +74,12 @@ def allocate(request: Request, wanted: AddressRequest, book: Book) -> tuple[tupl
     return found, AddressState(texts, "AddressNotAssigned" if lacking else "", lacking, of_tests)
 
 
-def joined(of_pools: AddressState, inside: ClusterState) -> AddressState:
-    """Return what a Gateway has altogether."""
+def joined(of_pools: AddressState, inside: ClusterState | None) -> AddressState | None:
+    """Return what a Gateway has altogether; None if it has nothing, and its cluster IPs are not decided yet."""
+    if inside is None:
+        if not of_pools.addresses:
+            return None
+        inside = ClusterState((), "its cluster IP is not assigned yet")
     ips = tuple(map(str, inside.ips))
     return AddressState(
         (*of_pools.addresses, *ips),

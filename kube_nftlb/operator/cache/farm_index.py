@@ -62,6 +62,10 @@ class FarmIndex:
         """Return the farms of routes that have a cluster IP."""
         return self._inside.get(ip)
 
+    def has_cluster_ips(self) -> bool:
+        """Return True if farms of routes have cluster IPs."""
+        return bool(self._inside.keys())
+
     def listing(self) -> Collection[ServiceKey]:
         """Return the Services with farms that list IPs of gated Pods."""
         return self._listing.keys()

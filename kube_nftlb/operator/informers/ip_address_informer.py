@@ -35,15 +35,20 @@ class IPAddressInformer:
         handlers = Handlers(self._replace, self._put, self._remove, failed=self._failed)
         await list_and_watch(self._kube, IP_ADDRESSES, handlers, label_selector=SELECTOR)
 
-    async def catch_up(self) -> None:
-        """List them once more, with retries: a new leader may not know yet what the last one created."""
-        while not self.problem:
+    async def catch_up(self, are_used: Callable[[], bool]) -> None:
+        """List them once more, with retries: a new leader may not know yet what the last one created.
+
+        If none can be read, that counts only if no farm has a cluster IP, as ``are_used`` tells: what is served must
+        not go for a missing permission.
+        """
+        while not self.problem or are_used():
             try:
                 listing = await self._kube.list(IP_ADDRESSES, label_selector=SELECTOR)
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("cannot list IPAddresses, retrying", error=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
+                self.problem = ""
                 self._on_change(self._addresses.replace(listing.items, int(listing.resource_version)))
                 return
 

@@ -100,8 +100,13 @@ class ClusterIPs:
         self._queue.add_all(list(keys))
 
     def state(self, key: ObjectKey) -> ClusterState | None:
-        """Return what a Gateway has; None: that is not decided yet."""
-        return self._states.get(key)
+        """Return what a Gateway has: until that is decided, what is reserved for it; None: nothing is yet.
+
+        A new leader must not take from clients what they have.
+        """
+        if (decided := self._states.get(key)) is not None:
+            return decided
+        return ClusterState(ips) if (ips := self.has(key)) else None
 
     def has(self, key: ObjectKey) -> tuple[Ip, ...]:
         """Return the addresses that are reserved for a Gateway."""

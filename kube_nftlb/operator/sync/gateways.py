@@ -12,7 +12,6 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
-from kube_nftlb.operator.addresses.cluster_ips import ClusterState
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
@@ -190,8 +189,7 @@ class Gateways:
             self._book.assign(holder, ips)
             self._book.put_gateway(request, ())
             if wanted.cluster:
-                inside = self._cluster_ips.state(key)
-                state = addresses.joined(state, inside or ClusterState((), "its cluster IP is about to be assigned"))
+                state = addresses.joined(state, self._cluster_ips.state(key))
         else:
             self._book.remove(holder)
         if wanted is not None and state is not None and state.problem:

@@ -145,7 +145,7 @@ class Operator:
         await self.informer.listed.wait()
         await self.ip_informer.listed.wait()
         await self.informer.catch_up()
-        await self.ip_informer.catch_up()
+        await self.ip_informer.catch_up(self.cache.farm_index.has_cluster_ips)
         await self.gateways.run()
 
     def changed(self, affected: Affected) -> None:

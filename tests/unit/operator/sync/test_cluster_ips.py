@@ -207,6 +207,31 @@ async def test_a_restart_and_a_race_leave_a_gateway_its_address(kube: GatewayKub
     assert addresses(kube, "edge") == list(before)
 
 
+async def test_an_operator_that_starts_deletes_no_farm_before_it_has_decided(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    async with running(first := started(time, kube)):
+        first.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway(addresses=INSIDE))
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(2)
+    second = restarted(time, kube)
+    second.writers.remove(second.cluster_ips.work)
+    async with running(second):
+        await asyncio.sleep(2)
+        assert [each for each in kube.writes if each.verb == "delete"] == []
+        assert conditions(kube, GATEWAYS, "edge")["AddressesAssigned"] == ("True", "AddressesAssigned")
+
+
+def restarted(time: VirtualTime, kube: FakeKube) -> Operator:
+    """An operator that knows the Services and farms that there are."""
+    operator = started(time, kube)
+    for resource in (SERVICES, FARMS):
+        for raw in [raw for key, raw in vars(kube)["_objects"].items() if key[0] == resource]:
+            operator.ingest.put(resource, raw)
+    return operator
+
+
 async def test_of_two_addresses_where_one_is_wanted_the_older_one_stays(kube: GatewayKube, time: VirtualTime) -> None:
     async with running(started(time, kube)):
         kube.put(GATEWAYS, raw_gateway(addresses=INSIDE))
@@ -298,10 +323,10 @@ async def test_service_cidrs_that_are_not_in_use_give_none(kube: GatewayKube, ti
 
 
 class WithoutIPAddresses(GatewayKube):
-    error: errors.KubeError = errors.NotFoundError(404, "NotFound", "no such kind")
+    error: errors.KubeError | None = errors.NotFoundError(404, "NotFound", "no such kind")
 
     async def list(self, resource: Any, *args: Any, **options: Any) -> Any:
-        if resource is IP_ADDRESSES:
+        if resource is IP_ADDRESSES and self.error is not None:
             raise self.error
         return await super().list(resource, *args, **options)
 
@@ -331,6 +356,25 @@ async def test_where_there_are_no_ip_addresses_it_says_so(
         await asyncio.sleep(2)
         assert message(without) == expected
         assert addresses(without, "outside") == ["192.0.2.0"]
+
+
+async def test_a_missing_permission_takes_nothing_from_clients(time: VirtualTime) -> None:
+    kube = WithoutIPAddresses()
+    vars(kube).update(vars(api_server()))
+    kube.error = None
+    async with running(first := started(time, kube)):
+        first.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}]))
+        kube.put(GATEWAYS, raw_gateway(addresses=INSIDE))
+        kube.put(TCP_ROUTES, raw_route())
+        await asyncio.sleep(2)
+    kube.error = errors.KubeError(403, "Forbidden", "")
+    async with running(restarted(time, kube)):
+        await asyncio.sleep(10)
+        assert [each for each in kube.writes if each.verb == "delete"] == []
+        kube.error = None
+        kube.remove(GATEWAYS, "edge", "default")
+        await asyncio.sleep(20)
+        assert ip_addresses(kube) == {}
 
 
 async def test_an_answer_that_is_lost_costs_no_second_address(kube: GatewayKube, time: VirtualTime) -> None:
