@@ -47,6 +47,7 @@ class Lab:
         kubernetes: str | None = None,
         routers: int = 0,
         gateway_api: bool = False,
+        gateway_experimental: bool = False,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
@@ -54,8 +55,9 @@ class Lab:
         kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
         are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
-        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API. With ``routers``,
-        the client is behind as many that speak BGP, and the nodes have BIRD.
+        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API, ``gateway_experimental`` those with
+        the Gateways of the experimental channel. With ``routers``, the client is behind as many that speak BGP, and the
+        nodes have BIRD.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
@@ -86,7 +88,7 @@ class Lab:
             routers=routers,
             programs=found,
             settings=settings or {},
-            crds=[crds.ensure(report)] if gateway_api else [],
+            crds=_gateway_crds(gateway_api, gateway_experimental, report),
             report=report,
         )
         return cls(name)
@@ -220,3 +222,9 @@ class Lab:
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node}, _CONTROL_S)
+
+
+def _gateway_crds(standard: bool, experimental: bool, report: Callable[[str], None]) -> list[Path]:
+    if experimental:
+        return [crds.ensure_experimental(report)]
+    return [crds.ensure(report)] if standard else []
