@@ -14,6 +14,8 @@ from lab.addresses import NodePlan
 from lab.containers import images, probe
 from lab.gateway import crds
 from lab.kubelet import plugins
+from lab.metallb import build as metallb
+from lab.metallb.plan import CONTROLLER
 from lab.places import Places, host_pids, split_pod
 from lab.routing import packages
 from lab.routing.plan import plan_routers
@@ -86,7 +88,7 @@ class Lab:
             routers=routers,
             programs=found,
             settings=settings or {},
-            crds=[crds.ensure(report)] if gateway_api else [],
+            crds=[*([crds.ensure(report)] if gateway_api else []), *_crds_of_metallb(found)],
             report=report,
         )
         return cls(name)
@@ -220,3 +222,7 @@ class Lab:
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node}, _CONTROL_S)
+
+
+def _crds_of_metallb(found: Mapping[str, Path]) -> list[Path]:
+    return [metallb.crds(found[CONTROLLER].parent)] if CONTROLLER in found else []

@@ -1,9 +1,6 @@
 """Build flannel's daemon from its Go module, once."""
 
 import re
-import shutil
-import stat
-import tempfile
 from pathlib import Path
 
 from lab import go, locks
@@ -28,21 +25,12 @@ def flanneld(cache: Path, report: Report) -> Path:
         if target.exists():
             return target
         toolchain = go.find(_MODULE, cache, report)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
-            module, source = Path(folder, "module"), Path(folder, "source")
-            shutil.copytree(_MODULE, module)
-            report(f"building flannel {version()} with Go (takes minutes, once)")
-            shutil.copytree(go.download(toolchain, module, _PATH, cache, count), source)
-            _make_writable(source)
+        report(f"building flannel {version()} with Go (takes minutes, once)")
+        with go.source(toolchain, _MODULE, _PATH, cache, count) as source:
             main = source / "main.go"
             main.write_text(_LEFT_OUT.sub("", main.read_text()))
             flags = f"-s -w -X {_PATH}/pkg/version.Version={version()}"
-            go.build(toolchain, source, Path(folder, target.name), cache, ["."], flags, count)
-            Path(folder, target.name).rename(target)
+            made = source.with_name(target.name)
+            go.build(toolchain, source, made, cache, ["."], flags, count)
+            made.rename(target)
     return target
-
-
-def _make_writable(folder: Path) -> None:
-    """Give files and folders the owner's right to write, which Go's cache of modules takes away."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(path.stat().st_mode | stat.S_IWUSR)

@@ -93,6 +93,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         print("begun", file=sys.stderr, flush=True)
         return steady.Steady(streams).run(stop, arguments.seconds)
     if arguments.action == "arrivals":
+        print("begun", file=sys.stderr, flush=True)
         return asyncio.run(
             arrivals.arrivals(
                 arguments.port,
