@@ -6,6 +6,7 @@ from typing import Final
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks import drawing, handovers, new_addresses
 from benchmarks.announcers import IDLE, SCENARIO, STEADY
@@ -52,6 +53,7 @@ def _moves(groups: Groups) -> Figure | None:
     longest.set_title("longest time without a connection", fontsize=10)
     drawing.dots(failed, [(text, _all_failed(groups, {"change": each})) for each, text in _CHANGES.items()], ANNOUNCING)
     failed.set_ylabel("connections")
+    failed.yaxis.set_major_locator(MaxNLocator(integer=True))
     failed.set_title("connections that fail: refused, timed out or cut", fontsize=10)
     for axis in axes.flat:
         axis.set_ylim(bottom=0)

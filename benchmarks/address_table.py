@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import colours, handovers, new_addresses, series, targets
+from benchmarks import colours, handovers, new_addresses, routes, series, targets
 from benchmarks.announcers import IDLE, SCENARIO, STEADY
 from benchmarks.handovers import LINK_DOWN, MOVE, POWER_OFF, RESTART
 from benchmarks.processes import PEAK
@@ -35,6 +35,8 @@ TIMES: Final = (
         {"change": RESTART}),
     Row("the node is powered off that has the address: a client connects anew", handovers.ANEW, {"fault": POWER_OFF}),
     Row("its link goes down: a client connects anew", handovers.ANEW, {"fault": LINK_DOWN}),
+    Row("by BGP, an endpoint becomes ready: a router has a route", routes.ROUTED, {}),
+    Row("by BGP, the last endpoint is no longer ready: the router has no route", routes.UNROUTED, {}),
 )  # fmt: skip
 
 

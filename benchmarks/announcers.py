@@ -25,9 +25,9 @@ _OTHERS, _OTHERS_ENDPOINTS = 50, 2
 _FIRST, _LAST = "172.31.0.16", "172.31.0.199"
 _LINK: Final = "eth0"
 _ANSWERS_WITHIN_S = 60
-_METALLB: Final = "metallb.io"
-_POOLS = Resource(_METALLB, "v1beta1", "IPAddressPool", "ipaddresspools")
-_ADVERTISEMENTS = Resource(_METALLB, "v1beta1", "L2Advertisement", "l2advertisements")
+METALLB_GROUP: Final = "metallb.io"
+POOLS = Resource(METALLB_GROUP, "v1beta1", "IPAddressPool", "ipaddresspools")
+_ADVERTISEMENTS = Resource(METALLB_GROUP, "v1beta1", "L2Advertisement", "l2advertisements")
 
 
 class Announcer(NamedTuple):
@@ -61,16 +61,23 @@ class Announcer(NamedTuple):
             return contextlib.nullcontext()
         return cluster.steady_change(self.kube, cluster.others(_OTHERS, _OTHERS_ENDPOINTS))
 
-    async def announce(self, name: str, app: str, **spec: Any) -> str:
-        """Create a Service of type LoadBalancer for a Deployment, and return the address that it asks for."""
+    async def announce(self, name: str, app: str | None = None, **spec: Any) -> str:
+        """Create a Service of type LoadBalancer, and return the address that it asks for.
+
+        Its pods are those of a Deployment, or it has none.
+        """
         ip = next(self.ips)
         await self.create(name, app, ip, **spec)
         return ip
 
-    async def create(self, name: str, app: str, ip: str, **spec: Any) -> None:
+    async def create(self, name: str, app: str | None, ip: str, **spec: Any) -> None:
         """Create a Service of type LoadBalancer that asks for an address."""
         own = {"loadBalancerClass": names.LOAD_BALANCER_CLASS} if self.subject.ours else {}
-        body = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "selector": {"app": app}}
+        body = {
+            "type": "LoadBalancer",
+            "allocateLoadBalancerNodePorts": False,
+            "selector": {"app": app} if app else None,
+        }
         ports = [{"name": "http", "port": 80}]
         spec = {**body, **own, "loadBalancerIP": ip, "ports": ports, **spec}
         await self.kube.create(SERVICES, {"metadata": {"name": name}, "spec": spec}, "default")
@@ -116,15 +123,16 @@ def _pool(subject: Subject) -> list[tuple[Resource, JsonObject]]:
     """Return the objects with which a subject assigns and announces the addresses."""
     ranges = f"{_FIRST}-{_LAST}"
     if subject.ours:
-        return [(ADDRESS_POOLS, _object(ADDRESS_POOLS, ranges=[ranges]))]
+        return [(ADDRESS_POOLS, pool_object(ADDRESS_POOLS, ranges=[ranges]))]
     return [
-        (_POOLS, _object(_POOLS, addresses=[ranges])),
+        (POOLS, pool_object(POOLS, addresses=[ranges])),
         # MetalLB's own manifest leaves out the links of pods, in another way.
-        (_ADVERTISEMENTS, _object(_ADVERTISEMENTS, interfaces=[_LINK])),
+        (_ADVERTISEMENTS, pool_object(_ADVERTISEMENTS, interfaces=[_LINK])),
     ]
 
 
-def _object(resource: Resource, **spec: Any) -> JsonObject:
+def pool_object(resource: Resource, **spec: Any) -> JsonObject:
+    """Return an object with which addresses are assigned or announced."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

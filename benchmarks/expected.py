@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import cost, handovers, new_addresses, packets, series
+from benchmarks import cost, handovers, new_addresses, packets, routes, series
 from benchmarks.processes import PEAK
 from benchmarks.records import Record
 from benchmarks.subjects import ANNOUNCING, EAGER, KUBE_PROXY, METALLB_EAGER, NFTABLES, NFTLB, Subject
@@ -58,6 +58,8 @@ def of(scenario: str) -> Iterator[tuple[str, str]]:
         yield from ((subject, metric) for metric in metrics)
         if scenario == "addresses" and subject != METALLB_EAGER:
             yield from ((subject, metric) for metric in (handovers.ANEW, "processor time", PEAK))
+        if scenario == "addresses" and subject in routes.SUBJECTS:
+            yield from ((subject, metric) for metric in (routes.ROUTED, routes.UNROUTED))
         if scenario == "endpoints":
             programs = Subject(subject).programs
             yield from ((subject, f"processor time of {program} per change") for program in programs)

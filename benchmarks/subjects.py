@@ -64,9 +64,16 @@ class Subject(NamedTuple):
             return ("kube-proxy", SPEAKER, CONTROLLER) if self.announces else ("kube-proxy",)
         return ("operator", "agent", "nftlb") if self.name == NFTLB else ("operator", "agent")
 
-    def lab(self, scenario: str, nodes: int = 1, *, announcing: bool = False) -> Lab:
-        """Start a lab; ``announcing`` switches on that kube-nftlb assigns and announces addresses."""
-        name = f"bench-{scenario}-{self.name.replace(' ', '-').replace('+', '-').lower()}"
+    def lab(self, scenario: str, nodes: int = 1, *, announcing: bool = False, routers: int = 0) -> Lab:
+        """Start a lab; ``announcing`` switches on that kube-nftlb assigns and announces addresses.
+
+        With ``routers``, which the client is behind, it announces by BGP.
+        """
+        # The path of a socket, which has the lab's name, may have 107 characters.
+        own = self.name.removeprefix(f"{KUBE_PROXY}+")
+        name = f"bench-{scenario}-{own.replace(' ', '-').lower()}"
         further = _ANNOUNCING if announcing and self.ours else {}
         settings = {component: {**values, **further} for component, values in self.settings.items()}
-        return Lab.up(name, nodes=nodes, proxy=self.proxy, settings=settings)
+        if routers and self.ours:
+            settings[components.AGENT][components.BGP] = "on"
+        return Lab.up(name, nodes=nodes, proxy=self.proxy, settings=settings, routers=routers)

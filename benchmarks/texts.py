@@ -133,7 +133,9 @@ CHAPTERS = (
         as its address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
         `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.5 s.
         Programs are measured with 100 addresses; where 2,000 other Services are programmed, the client meanwhile asks
-        for one of these after another. The subjects take turns, each in a cluster of its own.
+        for one of these after another. By BGP, in clusters of their own: two routers with FRR; kube-nftlb has BIRD, and
+        MetalLB its native mode; times are from the change of the endpoint until the kernel of the router has a route,
+        or none. The subjects take turns, each in a cluster of its own.
         """,
     ),
     Chapter(

@@ -43,7 +43,11 @@ def test_the_table_has_medians_counts_and_what_is_missing(run: Path) -> None:
     lines = list(address_table.lines(series.grouped(records.read(run))))
     none = "not measured"
     assert lines[0].count("|") == lines[1].count("|") == 1 + 1 + len(ANNOUNCING) + 1
-    created, failed, moved, memory = lines[2], lines[10], lines[12], lines[-1]
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+    created = rows["a Service with ready pods is created: a client connects to its new address"]
+    failed = rows["connections to a new address from the first answer on that fail"]
+    moved = rows["connections that fail as the only endpoint moves"]
+    memory = lines[-1]
     assert created.endswith(f"| {none} | 90 (80 to 100) ms | 1,200 (1,100 to 1,300) ms | {none} | 3 |")
     assert failed.endswith(f"| {none} | 0 of 60 | 3 of 60 (3 timed out) | {none} | 3 |")
     assert moved.endswith(f"| {none} | 0 of 3,000 | 3 of 3,000 (3 timed out) | {none} | 3 |")
