@@ -35,7 +35,7 @@ _OF_SCENARIO: Final = {
     "datapath": _Yield(_WITH_MODES, (packets.FIRST, packets.LATER, *_REQUESTS)),
     "schedulers": _Yield((NFTLB + " rr", NFTABLES + " rr", KUBE_PROXY), _REQUESTS),
     "scale": _Yield(
-        _PROXIES,
+        (*_PROXIES, EAGER),
         ("written at the API", series.ALL_THERE, series.AFTER_WRITES, series.MEANWHILE, series.SINGLE_CHANGE,
          "processor time", PEAK, cost.RESTARTED),
     ),

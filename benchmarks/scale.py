@@ -21,17 +21,17 @@ from benchmarks.cost import RESTARTED
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NAMESPACES, SERVICES, JsonObject
 from lab.lab import Lab
 
 SCENARIO = "scale"
-_FAST = (Subject(NFTABLES), Subject(KUBE_PROXY))
+_FAST = (Subject(NFTABLES), Subject(KUBE_PROXY), Subject(EAGER))
 _ALL = (Subject(NFTLB), *_FAST)
 
 _WRITERS = 16
-_UNRELATED = 3
+_UNRELATED = 5
 """Single changes measured after each step."""
 _APP = "web"
 _NAME = "many-"

@@ -7,10 +7,13 @@ from pyroute2 import IPRoute, NetlinkError
 
 
 @contextmanager
-def connected() -> Iterator[IPRoute]:
-    """Yield a connection, in a thread without an event loop. Raises OSError, also in place of pyroute2's own errors."""
+def connected(*, strict: bool = False) -> Iterator[IPRoute]:
+    """Yield a connection, in a thread without an event loop. Raises OSError, also in place of pyroute2's own errors.
+
+    If it is strict, the kernel heeds what a dump of routes asks for (NETLINK_GET_STRICT_CHK in linux/netlink.h).
+    """
     try:
-        with IPRoute() as ip:
+        with IPRoute(strict_check=strict) as ip:
             yield ip
     except NetlinkError as error:
         raise OSError(error.code, str(error)) from error

@@ -51,8 +51,20 @@ class Daemon:
         connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=10)
         with contextlib.closing(connection):
             connection.request(method, path, json.dumps(body) if body else None, {"Key": "key"})
-            answer = connection.getresponse()
+            try:
+                answer = connection.getresponse()
+            except TimeoutError:
+                print(self._does())
+                raise
             return answer.headers, json.loads(answer.read())
+
+    def _does(self) -> str:
+        """Return what it does, for whoever reads why it does not answer: its log, and where in the kernel it waits."""
+        process = Path(f"/proc/{self.process.pid}")
+        where = [path.read_text(encoding="utf-8") for path in process.glob("task/*/stack")]
+        sockets = (process / "net/tcp").read_text(encoding="utf-8")
+        state = (process / "status").read_text(encoding="utf-8")
+        return "\n".join((self._log.read_text(errors="replace"), *where, sockets, state))
 
     def post(self, *farms: dict[str, Any]) -> None:
         assert self.ask("POST", "/farms", {"farms": farms})[1] == SUCCESS

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Changes, Metric, Route, changes
 from kube_nftlb.announce.bgp.table import RouteTable, remove_all
@@ -22,8 +23,8 @@ WANTED = frozenset((FOUR, SIX, Route("198.51.100.0/24", Metric.GOES), Route("200
 class Kernel:
     """A connection to the kernel of which a test replaces a method."""
 
-    def __init__(self) -> None:
-        self.ip = IPRoute()
+    def __init__(self, **options: Any) -> None:
+        self.ip = IPRoute(**options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ip, name)
@@ -96,7 +97,7 @@ def test_a_kernel_that_cannot_be_read_is_an_error_of_the_system(
     table: RouteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(Kernel):
-        def get_routes(self, **_: Any) -> Any:
+        def route(self, *_: object, **_request: Any) -> Any:
             raise NetlinkError(EINTR, "Interrupted system call")
 
     with monkeypatch.context() as patched:
@@ -105,6 +106,23 @@ def test_a_kernel_that_cannot_be_read_is_an_error_of_the_system(
             table.read()
         with pytest.raises(OSError, match="Interrupted"):
             remove_all()
+
+
+def test_the_kernel_sends_no_routes_of_others(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.apply(changes((), WANTED))
+    batch = "".join(f"route add unreachable 10.0.0.{last} proto static\n" for last in range(100))
+    subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
+    decoded: list[rtmsg] = []
+    decode = rtmsg.decode
+
+    def counted(message: rtmsg) -> Any:
+        decoded.append(message)
+        return decode(message)
+
+    monkeypatch.setattr(rtmsg, "decode", counted)
+    assert table.read() == WANTED
+    assert len(decoded) == len(WANTED)
+    subprocess.run(["ip", "route", "flush", "proto", "static"], check=True)
 
 
 def test_an_agent_with_another_table_leaves_nothing_in_the_one_before(table: RouteTable) -> None:

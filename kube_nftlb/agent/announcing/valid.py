@@ -21,7 +21,7 @@ _log = structlog.get_logger()
 async def watch_valid(
     kube: Kube, resource: Resource, model: type[_Object], on_change: Callable[[Mapping[str, _Object]], None]
 ) -> None:
-    """Call ``on_change`` with all objects by name, at first and whenever they may have changed, until cancelled.
+    """Call ``on_change`` with all objects by name, at first and whenever one's spec may differ, until cancelled.
 
     One that cannot be read stays as it was, and is left out if it never could.
     """
@@ -36,7 +36,9 @@ async def watch_valid(
         take(dict(entry for raw in listing.items for entry in read(raw)))
 
     def put(raw: JsonObject) -> None:
-        take({**known, **dict(read(raw))})
+        changed = {name: each for name, each in read(raw) if name not in known or not _same(each, known[name])}
+        if changed:
+            take({**known, **changed})
 
     def remove(raw: JsonObject) -> None:
         take({name: each for name, each in known.items() if name != raw["metadata"]["name"]})
@@ -54,3 +56,8 @@ async def watch_valid(
                 yield name, known[name]
 
     await list_and_watch(kube, resource, Handlers(replace, put, remove))
+
+
+def _same(one: AddressPool | BGPPeer, other: AddressPool | BGPPeer) -> bool:
+    """Return whether nothing differs that is not the status of an object, or its version."""
+    return one.spec == other.spec and one.metadata.created_s == other.metadata.created_s

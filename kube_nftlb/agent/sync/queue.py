@@ -73,11 +73,13 @@ class FarmQueue:
     def to_verify(self, limit: int, first: AbstractSet[FarmKey] = frozenset()) -> list[tuple[FarmKey, str | None]]:
         """Return the oldest unverified farms, those that are in ``first`` before others, each with why it was refused.
 
-        Also those that wait again: what was applied of these has to be verified like all else, or it would count as
-        done, or never be done.
+        A quarter of the limit is kept for others, which would wait for ever behind some that change all the time.
+        Farms that wait again are among them: what was applied of these would else count as done, or never be done.
         """
-        early = sorted(self.unverified.keys() & first, key=lambda key: self.unverified[key].applied_at)[:limit]
-        late = islice((key for key in self.unverified if key not in first), limit - len(early))
+        others = list(islice((key for key in self.unverified if key not in first), limit))
+        early = sorted(self.unverified.keys() & first, key=lambda key: self.unverified[key].applied_at)
+        early = early[: limit - min(limit // 4, len(others))]
+        late = others[: limit - len(early)]
         return [(key, self.unverified[key].refused) for key in (*early, *late)]
 
     def verified(self, key: FarmKey) -> None:

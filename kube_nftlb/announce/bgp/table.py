@@ -26,7 +26,7 @@ class RouteTable:
 
     def read(self) -> frozenset[Route]:
         """Return our routes in it. Raises OSError."""
-        with rtnetlink.connected() as ip:
+        with rtnetlink.connected(strict=True) as ip:
             return frozenset(route for number, route in _ours(ip) if number == self._number)
 
     def apply(self, changes: Changes) -> None:
@@ -49,7 +49,7 @@ class RouteTable:
 def remove_all(but: int | None = None) -> None:
     """Remove our routes from all tables, but one if it is given. Raises OSError once all are removed that can be."""
     failed: list[str] = []
-    with rtnetlink.connected() as ip:
+    with rtnetlink.connected(strict=True) as ip:
         for number, route in _ours(ip):
             if number != but:
                 _change(ip, "del", number, route, failed)
@@ -64,7 +64,8 @@ def _raise(failed: list[str]) -> None:
 
 def _ours(ip: IPRoute) -> Iterator[tuple[int, Route]]:
     for family, length in _LENGTHS.items():
-        for entry in list(ip.get_routes(family=family, proto=PROTOCOL)):
+        # Without a filter pyroute2 leaves what is asked for to the kernel, which else sends a router's whole table.
+        for entry in list(ip.route("dump", family=family, proto=PROTOCOL, dump_filter={})):
             if entry["proto"] == PROTOCOL and entry["type"] == _UNREACHABLE:
                 number = entry.get_attr("RTA_TABLE") or entry["table"]
                 prefix = f"{entry.get_attr('RTA_DST')}/{entry['dst_len'] or length}"

@@ -217,6 +217,8 @@ def run(tmp_path: Path) -> Iterator[tuple[BirdProcess, Path]]:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "secret").mkdir()
     log.touch()
+    # A shell cannot trap a signal that was ignored when it started, as by nohup; BIRD can.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = BirdProcess(str(program), tmp_path / "run", tmp_path / "secret", tmp_path / "passwords")
     thread = threading.Thread(target=process.run)
     thread.start()
@@ -224,6 +226,7 @@ def run(tmp_path: Path) -> Iterator[tuple[BirdProcess, Path]]:
     (tmp_path / "run" / ENDED).touch()
     process.end()
     thread.join(10)
+    signal.signal(signal.SIGHUP, before)
     assert not thread.is_alive()
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -35,6 +35,7 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("model", MODELS)
+@settings(max_examples=50)
 @given(spec=st.dictionaries(st.sampled_from(FIELDS), json))
 def test_an_object_of_another_form_is_a_validation_error(model: Any, spec: dict[str, Any]) -> None:
     try:

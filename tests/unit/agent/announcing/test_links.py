@@ -13,6 +13,9 @@ from kube_nftlb.netfilter import rtnetlink
 class Refusing:
     """A connection to a kernel that lists nothing."""
 
+    def __init__(self, **_options: bool) -> None:
+        pass
+
     def __enter__(self) -> Self:
         return self
 

@@ -37,6 +37,9 @@ async def test_what_cannot_be_read_stays_as_it_was_or_is_left_out() -> None:
     kube.watch_errors.append(errors.ExpiredError(410, "Expired", "too old resource version"))
     kube.put(ADDRESS_POOLS, pool("b", "nonsense"))
     await eventually(both, lists + 1)
+    before = len(told)
+    kube.put(ADDRESS_POOLS, {**pool("a", "192.0.2.0/28"), "status": {"used": 1}})
     kube.remove(ADDRESS_POOLS, "a")
     await eventually({"b": ("192.0.2.16/28",)})
+    assert len(told) == before + 1, "a status of a pool says nothing new"
     task.cancel()

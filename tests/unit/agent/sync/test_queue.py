@@ -74,6 +74,20 @@ def test_a_farm_that_was_applied_again_waits_since_the_first_change_that_is_not_
     assert (queue.to_verify(8), queue.oldest_since) == ([(A, None)], 7)
 
 
+def test_farms_that_change_all_the_time_and_come_first_let_others_have_a_quarter() -> None:
+    announced = [FarmKey("default", f"announced-{number}") for number in range(20)]
+    queue = FarmQueue(never)
+    queue.add([*announced, A, B], 7)
+    while queue.waiting:
+        queue.take()
+        queue.applied({}, [], now=10, seconds=0.1)
+    chosen = [key for key, _ in queue.to_verify(8, set(announced))]
+    assert (len(chosen), set(chosen[6:])) == (8, {A, B})
+    for key in (A, B):
+        queue.verified(key)
+    assert len([key for key, _ in queue.to_verify(8, set(announced)) if key in announced]) == 8
+
+
 def test_after_a_failure_a_farm_waits_since_the_first_of_its_changes() -> None:
     queue = FarmQueue(never)
     queue.add([A, B], 7)
