@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks import cluster
 from benchmarks.subjects import Subject
-from kube_nftlb import names
+from kube_nftlb import errors, names
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ADDRESS_POOLS, SERVICES, JsonObject, Resource
 from lab.components import RESPONDER
 from lab.lab import Lab
 from lab.metallb import plan
-from lab.places import CLIENT
+from lab.places import CLIENT, SWITCH
 
 SCENARIO: Final = "addresses"
 WEB, LOCAL = "web", "local"
@@ -93,10 +93,13 @@ class Announcer(NamedTuple):
         return bool(met["answered"])
 
     def holder(self, ip: str) -> str:
-        """Return the node to which the client sends packets for an address. Raises StopIteration if there is none."""
+        """Return the node to which the client sends packets for an address. Raises LabError if there is none."""
         known = json.loads(self.lab.exec(CLIENT, "ip", "-j", "neigh", "show", ip).stdout)
-        mac = next(entry["lladdr"] for entry in known if "lladdr" in entry)
-        return next(node.name for node in self.lab.nodes if self._mac(node.name) == mac)
+        mac = next((entry["lladdr"] for entry in known if "lladdr" in entry), "")
+        for node in self.lab.nodes:
+            if self._mac(node.name) == mac:
+                return node.name
+        raise errors.LabError(f"no node has the MAC address {mac!r}, at which the client has {ip}")
 
     def _mac(self, node: str) -> str:
         (link,) = json.loads(self.lab.exec(node, "ip", "-j", "link", "show", _LINK).stdout)
@@ -108,6 +111,8 @@ async def announcer(subject: Subject) -> AsyncIterator[Announcer]:
     """Start a cluster of a subject, with pods, a pool, and other Services."""
     lab = await asyncio.to_thread(subject.lab, SCENARIO, nodes=3, announcing=True)
     try:
+        for node in lab.nodes:
+            _make_port_of_switch(lab, node.name)
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             for resource, body in _pool(subject):
                 await kube.create(resource, body, plan.NAMESPACE if resource.namespaced else None)
@@ -117,6 +122,13 @@ async def announcer(subject: Subject) -> AsyncIterator[Announcer]:
             yield Announcer(subject, lab, kube, (str(ip_address(number)) for number in numbers))
     finally:
         await asyncio.to_thread(lab.down)
+
+
+def _make_port_of_switch(lab: Lab, node: str) -> None:
+    """Have a node no more hear its own frames, as behind a switch, and so its own questions. Raises LabError."""
+    done = lab.exec(SWITCH, "bridge", "link", "set", "dev", node, "hairpin", "off")
+    if done.returncode != 0:
+        raise errors.LabError(f"bridge: {done.stderr}")
 
 
 def _pool(subject: Subject) -> list[tuple[Resource, JsonObject]]:

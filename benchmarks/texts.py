@@ -124,9 +124,9 @@ CHAPTERS = (
         Three nodes, and a client on their segment, which has no proxy of its own. MetalLB has its speakers' member list
         on, as by default, and no webhooks; its programs and kube-proxy are built from their Go modules. New addresses:
         the client asks the segment by ARP, fifty times a second, from before the Service is created, and connects at
-        the first answer; times start before the request that creates the Service, whose pods are ready. A SYN that no
-        node takes is sent again after a second; a connection that takes longer than 2 s has timed out, and the client
-        tries the next. Services are
+        the first answer; times start before the request that creates the Service, whose pods are ready. A connection
+        that takes longer than 2 s has timed out, and the client tries the next: conntrack of a node remembers a SYN
+        that comes before the rules, and does not translate it when it is sent again either. Services are
         created 2.3 s apart. `steady`: ten times a second an endpoint of another Service is replaced. Moves and rolling
         restarts, while others change: the Service has externalTrafficPolicy Local, the successor of a pod is ready
         before that ends, and it serves for 5 s more; two threads connect without a pause, and a connection that is open
