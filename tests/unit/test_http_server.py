@@ -10,12 +10,7 @@ import pytest
 from kube_nftlb import errors, http_server
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer, Connections, HttpServer, Limits, serve
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 def respond(path: str) -> Answer:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from kube_nftlb.operator import main
 from kube_nftlb.operator.informers.kinds import BY_KOPF
 from tests.builders import raw_service
 from tests.fakes.api_server import ApiServer, ObjectPath, serving
+from tests.ports import free_port
 
 
 class DeletingApiServer(ApiServer):
@@ -79,13 +79,6 @@ class LateApiServer(ApiServer):
         if self.asked < 3:
             found["groups"] = [each for each in found["groups"] if each["name"] != FARMS.group]
         return web.json_response(found)
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def environment(kubeconfig: Path) -> dict[str, str]:

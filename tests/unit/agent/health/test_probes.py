@@ -25,6 +25,7 @@ from kube_nftlb.kube.events import Events, Source, Subject
 from tests.builders import farm, raw_backend
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube import FakeKube
+from tests.ports import free_port
 
 KEY = FarmKey("default", "web--http")
 
@@ -91,12 +92,6 @@ async def until(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not done():
             await asyncio.sleep(0)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def balanced(port: int | None, *backends: dict[str, Any], name: str = "web--http", owner: str = "web") -> Farm:
