@@ -16,7 +16,7 @@ from benchmarks.series import Groups
 from benchmarks.subjects import ANNOUNCING
 
 CAPTIONS: Final = {
-    "addresses-new": "How soon after its Service was created a client connects to a new address, and how much of that "
+    "addresses-new": "How soon after its Service was created a client is served at a new address, and how much of that "
     "after the first answer for it, every sample, in ms (lower is better; what took less than 1 ms is at the lower "
     "edge)",
     "addresses-moves": "The longest time without a connection as endpoints move, and the connections that fail then, "
@@ -35,8 +35,8 @@ def _new(groups: Groups) -> Figure | None:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, layout="constrained")
     drawn = False
     for axis, metric, title in (
-        (axes.flat[0], new_addresses.CREATED, "Service created until connected"),
-        (axes.flat[1], new_addresses.GAP, "first answer until connected"),
+        (axes.flat[0], new_addresses.CREATED, "Service created until served"),
+        (axes.flat[1], new_addresses.GAP, "first answer until served"),
     ):
         drawn = _samples(axis, groups, metric, "load", _LOADS, lowest=_LOWEST_MS) or drawn
         axis.set_title(title, fontsize=10)

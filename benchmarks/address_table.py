@@ -24,10 +24,10 @@ class Row(NamedTuple):
 
 
 TIMES: Final = (
-    Row("a Service with ready pods is created: a client connects to its new address", new_addresses.CREATED,
+    Row("a Service with ready pods is created: a client is served at its new address", new_addresses.CREATED,
         {"load": IDLE}),
     Row("the same, while ten endpoints of others change each second", new_addresses.CREATED, {"load": STEADY}),
-    Row("from the first answer for the address until a client is connected", new_addresses.GAP, {"load": IDLE}),
+    Row("from the first answer for the address until a client is served", new_addresses.GAP, {"load": IDLE}),
     Row("the same, while others change", new_addresses.GAP, {"load": STEADY}),
     Row("the only endpoint moves to another node: longest time without a connection", handovers.LONGEST,
         {"change": MOVE}),

@@ -44,7 +44,7 @@ def test_the_table_has_medians_counts_and_what_is_missing(run: Path) -> None:
     none = "not measured"
     assert lines[0].count("|") == lines[1].count("|") == 1 + 1 + len(ANNOUNCING) + 1
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
-    created = rows["a Service with ready pods is created: a client connects to its new address"]
+    created = rows["a Service with ready pods is created: a client is served at its new address"]
     failed = rows["connections to a new address from the first answer on that fail"]
     moved = rows["connections that fail as the only endpoint moves"]
     memory = lines[-1]
