@@ -32,6 +32,9 @@ LABEL_SLICE_SERVICE = "kubernetes.io/service-name"
 """On an EndpointSlice: its Service (EndpointSlice API)."""
 LABEL_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 """On a Service: another proxy serves it (Service API)."""
+LABEL_IP_MANAGED_BY = "ipaddress.kubernetes.io/managed-by"
+"""Of an IPAddress: who made it. The API server looks after those that it made for Services, and no others."""
+LABEL_IP_FAMILY = "ipaddress.kubernetes.io/ip-family"
 LABEL_HEADLESS = "service.kubernetes.io/headless"
 """On an EndpointSlice: its Service is headless, and no proxy serves it (Service API).
 

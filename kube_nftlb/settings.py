@@ -170,10 +170,17 @@ class OperatorSettings(CommonSettings):
     """Serve TCPRoutes and UDPRoutes of Gateway API, whose CustomResourceDefinitions you install, now or later.
 
     Gateways of classes with the controller `kube-nftlb.io/gateway` get addresses from NftlbAddressPools, so
-    `addresses.enabled` is required. The operator may then read these objects and write their status.
+    `addresses.enabled` is required. The operator may then read these objects and write their status, and write
+    IPAddresses.
     """
     gateway_engine: Annotated[DefaultEngine, Variable("KUBE_NFTLB_GATEWAY_ENGINE", "gateway.engine")] = "nftables"
     """Engine of the farms of routes: `nftables`, `nftlb`, or `auto` (nftables for what it can serve)."""
+    gateway_cluster_ips: Annotated[
+        Number,
+        Variable("KUBE_NFTLB_GATEWAY_NAMESPACE_CLUSTER_IPS_MAX", "gateway.namespaceClusterIPs"),
+        Interval(ge=0, le=65536),
+    ] = 32
+    """Number of cluster IPs that the Gateways of a namespace may have, by addresses with `routability: Cluster`."""
     leader_election: Annotated[Switch, Variable("KUBE_NFTLB_LEADER_ELECTION")] = False
     """Whether only the replica that holds a Lease writes."""
 

@@ -76,12 +76,20 @@ def up(
             "--gateway-api", help=f"Install the CRDs of Gateway API {crds.version()}, and serve it; with --addresses."
         ),
     ] = False,
+    gateway_experimental: Annotated[
+        bool,
+        typer.Option(
+            "--gateway-experimental",
+            help=f"The same with experimental Gateways, of Gateway API {crds.experimental_version()}.",
+        ),
+    ] = False,
     routers: Annotated[
         int, typer.Option(min=0, help="Number of routers before the client, to which nodes announce addresses by BGP.")
     ] = 0,
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
+    gateway_api = gateway_api or gateway_experimental
     switch = {"KUBE_NFTLB_ADDRESSES": "on" if addresses or gateway_api or routers else "off"}
     of_agents = {**switch, "KUBE_NFTLB_BGP": "on" if routers else "off"}
     settings = {"operator": {**switch, "KUBE_NFTLB_GATEWAY": "on" if gateway_api else "off"}, "agent": of_agents}
@@ -99,6 +107,7 @@ def up(
             kubernetes=kubernetes,
             routers=routers,
             gateway_api=gateway_api,
+            gateway_experimental=gateway_experimental,
         )
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"

@@ -49,6 +49,7 @@ class Lab:
         kubernetes: str | None = None,
         routers: int = 0,
         gateway_api: bool = False,
+        gateway_experimental: bool = False,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
@@ -56,8 +57,9 @@ class Lab:
         kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
         are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
-        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API. With ``routers``,
-        the client is behind as many that speak BGP, and the nodes have BIRD.
+        ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API, ``gateway_experimental`` those with
+        the Gateways of the experimental channel. With ``routers``, the client is behind as many that speak BGP, and the
+        nodes have BIRD.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
@@ -88,7 +90,7 @@ class Lab:
             routers=routers,
             programs=found,
             settings=settings or {},
-            crds=[*([crds.ensure(report)] if gateway_api else []), *_crds_of_metallb(found)],
+            crds=[*_gateway_crds(gateway_api, gateway_experimental, report), *_crds_of_metallb(found)],
             report=report,
         )
         return cls(name)
@@ -226,3 +228,9 @@ class Lab:
 
 def _crds_of_metallb(found: Mapping[str, Path]) -> list[Path]:
     return [metallb.crds(found[CONTROLLER].parent)] if CONTROLLER in found else []
+
+
+def _gateway_crds(standard: bool, experimental: bool, report: Callable[[str], None]) -> list[Path]:
+    if experimental:
+        return [crds.ensure_experimental(report)]
+    return [crds.ensure(report)] if standard else []

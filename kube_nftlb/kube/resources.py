@@ -45,6 +45,7 @@ NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "network
 EVENTS = Resource("", "v1", "Event", "events")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False)
+IP_ADDRESSES = Resource("networking.k8s.io", "v1", "IPAddress", "ipaddresses", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets")
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")

@@ -11,9 +11,12 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
+from kube_nftlb.operator.cache.ip_addresses import IPAddresses
 from kube_nftlb.operator.gateway.objects import Options
 from kube_nftlb.operator.informers.gateway_informer import GatewayInformer
+from kube_nftlb.operator.informers.ip_address_informer import IPAddressInformer
 from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.sync.cluster_ips import ClusterIPs
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.gateways import Gateways
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -38,22 +41,33 @@ class GatewayParts:
         on_change: Callable[[Affected], None],
         engine: DefaultEngine,
         permissions: Permissions,
+        cluster_ips: int,
     ) -> None:
-        """``engine`` is that of the farms of routes; ``clock`` returns seconds. See ``Gateways`` for ``on_change``."""
+        """``engine`` is that of the farms of routes; ``clock`` returns seconds. See ``Gateways`` for ``on_change``.
+
+        The Gateways of a namespace may have so many ``cluster_ips``.
+        """
+        self._cache = cache
         self._store = GatewayStore(cache.services, book.namespaces, Options(engine))
         budget = reconciler.statuses.budget
         self._statuses = GatewayStatuses(kube, self._store, events, budget, clock)
-        self._gateways = Gateways(self._store, cache, book, reconciler.routes, self._statuses, on_change, permissions)
+        ip_addresses = IPAddresses()
+        self._cluster_ips = ClusterIPs(kube, cache, ip_addresses, clock, cluster_ips)
+        self._ip_addresses = IPAddressInformer(kube, ip_addresses, self._cluster_ips.seen)
+        self._cluster_ips.unavailable = lambda: self._ip_addresses.problem
+        self._gateways = Gateways(
+            self._store, cache, book, reconciler.routes, self._statuses, self._cluster_ips, on_change, permissions
+        )
         reconciler.statuses.observers.append(self._gateways)
         self._informer = GatewayInformer(kube, self._store, self._gateways.wake, self._statuses.seen)
 
     def readers(self) -> list[_Work]:
         """Return what reads, in every replica."""
-        return [self._informer.run]
+        return [self._informer.run, self._ip_addresses.run]
 
     def writers(self) -> list[_Work]:
         """Return what writes, in the leader alone."""
-        return [self._decide, *[self._statuses.work] * _STATUS_WORKERS]
+        return [self._decide, self._cluster_ips.work, *[self._statuses.work] * _STATUS_WORKERS]
 
     @property
     def claimed(self) -> asyncio.Event:
@@ -63,7 +77,9 @@ class GatewayParts:
     async def _decide(self) -> None:
         # Services do not wait for that, but for new addresses: a kind that cannot be listed is no reason to let all be.
         await self._informer.listed.wait()
+        await self._ip_addresses.listed.wait()
         await self._informer.catch_up()
+        await self._ip_addresses.catch_up(self._cache.farm_index.has_cluster_ips)
         await self._gateways.run()
 
     def knows(self, part: Part) -> bool | None:

@@ -113,6 +113,7 @@ class Parts:
                 self.mark,
                 settings.gateway_engine,
                 _permissions(settings),
+                settings.gateway_cluster_ips,
             )
         if book is not None and self.ingest.pools is not None:
             reconcile = self.reconciler.services.queue.add

@@ -1,6 +1,7 @@
 """Build flannel's daemon from its Go module, once."""
 
 import re
+import tempfile
 from pathlib import Path
 
 from lab import go, locks
@@ -25,12 +26,12 @@ def flanneld(cache: Path, report: Report) -> Path:
         if target.exists():
             return target
         toolchain = go.find(_MODULE, cache, report)
-        report(f"building flannel {version()} with Go (takes minutes, once)")
-        with go.source(toolchain, _MODULE, _PATH, cache, count) as source:
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            report(f"building flannel {version()} with Go (takes minutes, once)")
+            source = go.copy_source(toolchain, _MODULE, _PATH, Path(folder), cache, count)
             main = source / "main.go"
             main.write_text(_LEFT_OUT.sub("", main.read_text()))
             flags = f"-s -w -X {_PATH}/pkg/version.Version={version()}"
-            made = source.with_name(target.name)
-            go.build(toolchain, source, made, cache, ["."], flags, count)
-            made.rename(target)
+            go.build(toolchain, source, Path(folder, target.name), cache, ["."], flags, count)
+            Path(folder, target.name).rename(target)
     return target

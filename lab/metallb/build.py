@@ -1,6 +1,7 @@
 """Build MetalLB's programs from its Go module, once, and keep what its manifest has for a cluster."""
 
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,8 +29,9 @@ def programs(cache: Path, report: Report) -> Mapping[str, Path]:
         if not target.exists():
             toolchain = go.find(_MODULE, cache, report)
             report(f"building MetalLB {version()} with Go (takes minutes, once)")
-            with go.source(toolchain, _MODULE, _PATH, cache, count) as source:
-                made = source.with_name("made")
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
+                source = go.copy_source(toolchain, _MODULE, _PATH, Path(folder), cache, count)
+                made = Path(folder, "made")
                 made.mkdir()
                 packages = [f"./{package}" for package in _PACKAGES.values()]
                 go.build(toolchain, source, made, cache, packages, "-s -w", count)

@@ -11,7 +11,8 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Text, serve
 from tests.functional.prometheus import alerts, dashboard_queries, dashboard_variables, series_of
-from tests.unit.test_http_server import ask, free_port
+from tests.ports import free_port
+from tests.unit.test_http_server import ask
 from tools import metrics_page
 
 

@@ -58,7 +58,7 @@ class GatewayAddress(ForeignModel):
     type: str | None = "IPAddress"
     value: str = ""
     routability: str = ""
-    """Experimental in Gateway API 1.7, and not supported."""
+    """Experimental in Gateway API 1.7: other definitions leave it out."""
 
 
 class Infrastructure(ForeignModel):

@@ -6,7 +6,7 @@ from typing import Final
 from kube_nftlb import names
 from kube_nftlb.commands.cluster.finding import Finding, since
 from kube_nftlb.kube.resources import GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES, JsonObject, Resource
-from kube_nftlb.operator.gateway.objects import CONTROLLER
+from kube_nftlb.operator.gateway.objects import CLUSTER, CONTROLLER
 
 KINDS: Final[Mapping[str, Resource]] = {
     each.kind.lower(): each for each in (GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES)
@@ -14,6 +14,8 @@ KINDS: Final[Mapping[str, Resource]] = {
 """The kinds that can be asked for by KIND/NAME."""
 
 _TODO: Final = "see docs/gateway.md"
+_TOLD_ELSEWHERE: Final = ("Conflicted", "AddressesAssigned")
+"""Types of conditions: what they tell is a reason why Programmed is false."""
 
 
 def of_object(raw: JsonObject) -> list[Finding]:
@@ -21,7 +23,7 @@ def of_object(raw: JsonObject) -> list[Finding]:
     metadata, kind = raw["metadata"], str(raw["kind"])
     found: dict[tuple[str, str], Finding] = {}
     for where, condition in _conditions(raw.get("status") or {}):
-        if condition.get("status") != "False" or condition.get("type") == "Conflicted":
+        if condition.get("status") != "False" or condition.get("type") in _TOLD_ELSEWHERE:
             continue
         message = where + str(condition.get("message", ""))
         finding = Finding(
@@ -29,6 +31,21 @@ def of_object(raw: JsonObject) -> list[Finding]:
         )
         found.setdefault((finding.reason, message), finding)
     return list(found.values())
+
+
+def addresses_of(raw: JsonObject) -> list[str]:
+    """Return a line for each address of a Gateway that says where it is from; none for other objects."""
+    return [
+        f"address {each.get('value')}: {_origin(each)}"
+        for each in (raw.get("status") or {}).get("addresses") or ()
+        if raw["kind"] == GATEWAYS.kind
+    ]
+
+
+def _origin(address: JsonObject) -> str:
+    if address.get("routability") != CLUSTER:
+        return "of an address pool"
+    return f"a cluster IP, for clients inside the cluster (kubectl get ipaddress {address.get('value')})"
 
 
 def _conditions(status: JsonObject) -> Iterator[tuple[str, JsonObject]]:

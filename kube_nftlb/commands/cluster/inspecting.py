@@ -162,7 +162,11 @@ async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool
     now = datetime.now(UTC)
     of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
     found = [*gateways.of_object(raw), *of_farms]
-    well = [f"{kind} {namespace}/{plain} is healthy", *(pages.well(farm) for farm in farms)]
+    well = [
+        f"{kind} {namespace}/{plain} is healthy",
+        *gateways.addresses_of(raw),
+        *(pages.well(farm) for farm in farms),
+    ]
     return _show(found, [terminal.plain(each) for each in well], output)
 
 

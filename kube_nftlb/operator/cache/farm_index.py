@@ -19,6 +19,7 @@ class FarmIndex:
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
         self._listing: Multimap[ServiceKey, FarmKey] = Multimap()
         self._balanced: Multimap[str, FarmKey] = Multimap()
+        self._inside: Multimap[str, FarmKey] = Multimap()
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
 
     def move(self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None) -> None:
@@ -34,6 +35,8 @@ class FarmIndex:
                     (self._referring.add if join else self._referring.discard)(service, key)
             for ip in record.balanced if record is not None else ():
                 (self._balanced.add if join else self._balanced.discard)(ip, key)
+            for ip in record.cluster_ips if record is not None else ():
+                (self._inside.add if join else self._inside.discard)(ip, key)
             if (maker := made_from(record)) is not None:
                 (self._farms_of.add if join else self._farms_of.discard)(maker, key)
                 if record is not None and record.reference is not None and record.reference.gated_ips:
@@ -54,6 +57,14 @@ class FarmIndex:
     def with_address(self, ip: str) -> Set[FarmKey]:
         """Return the farms that have a load balancer address."""
         return self._balanced.get(ip)
+
+    def with_cluster_ip(self, ip: str) -> Set[FarmKey]:
+        """Return the farms of routes that have a cluster IP."""
+        return self._inside.get(ip)
+
+    def has_cluster_ips(self) -> bool:
+        """Return True if farms of routes have cluster IPs."""
+        return bool(self._inside.keys())
 
     def listing(self) -> Collection[ServiceKey]:
         """Return the Services with farms that list IPs of gated Pods."""

@@ -13,6 +13,7 @@ from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.budgets import Rank, farm_rank, farm_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus
+from kube_nftlb.api.values import AddressType
 from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
@@ -103,6 +104,8 @@ class FarmRecord(NamedTuple):
     status: SeenStatus
     balanced: tuple[str, ...] = ()
     """Its load balancer addresses, which nodes may announce."""
+    cluster_ips: tuple[str, ...] = ()
+    """Its cluster IPs, if it was made of a route."""
     made_of_route: bool = False
     """The operator made it of a route of Gateway API, by its label and its controller."""
     digest_without_overrides: bytes = b""
@@ -200,15 +203,18 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         size=farm_size(raw),
         listeners_json=_listeners_json(raw, spec) if farm is not None else b"",
         status=status,
-        balanced=tuple(
-            address.get("ip") or "" for address in spec.get("addresses") or () if address.get("type") == "LoadBalancer"
-        ),
+        balanced=_ips(spec, "LoadBalancer"),
+        cluster_ips=_ips(spec, "ClusterIP") if made_of_route else (),
         made_of_route=made_of_route,
         digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
         labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
         held_by=tuple(each for each in metadata.get("finalizers") or () if each not in _OF_GARBAGE_COLLECTOR),
     )
     return record, farm
+
+
+def _ips(spec: Json, kind: AddressType) -> tuple[str, ...]:
+    return tuple(each.get("ip") or "" for each in spec.get("addresses") or () if each.get("type") == kind)
 
 
 def _listeners_json(raw: Json, spec: Json) -> bytes:

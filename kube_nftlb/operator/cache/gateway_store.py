@@ -98,6 +98,8 @@ class GatewayStore:
         self._options = options
         self.versions: frozenset[str] = frozenset()
         """gateway.networking.k8s.io/bundle-version of the CustomResourceDefinitions."""
+        self.routability = False
+        """The CustomResourceDefinition of Gateways has the routability of addresses."""
         self.written: dict[Ref, Written] = {}
         self._pending: dict[str, set[Any]] = {name: set() for name in _FIELDS}
         self._tables: Mapping[Resource, dict[Any, Any]] = {
@@ -123,6 +125,7 @@ class GatewayStore:
             self.addresses,
             self.farms,
             self.versions,
+            self.routability,
             self._options,
         )
 

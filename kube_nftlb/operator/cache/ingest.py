@@ -225,7 +225,11 @@ class Ingest:
 
     def _put_service_cidrs(self, raw: JsonObject) -> Affected:
         cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())
-        return self._services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs)
+        conditions = (raw.get("status") or {}).get("conditions") or ()
+        # Without a condition it is in use: so does the API server judge it.
+        ready = next((each["status"] for each in conditions if each["type"] == "Ready"), "True") == "True"
+        assignable = ready and "deletionTimestamp" not in raw["metadata"]
+        return self._services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs, assignable=assignable)
 
     def _put_slice(self, raw: JsonObject) -> Affected:
         key, new = _name(raw), parse_slice(raw)

@@ -53,6 +53,8 @@ class Reserved:
         self._ips_of: dict[str, frozenset[str]] = {}
         self._nodes_at: Multimap[str, str] = Multimap()
         self._service_cidrs: dict[str, tuple[IpNetwork, ...]] = {}
+        self._assignable: dict[str, tuple[IpNetwork, ...]] = {}
+        """Those of them that give addresses."""
         self._api_endpoints: dict[str, frozenset[str]] = {}
         self._cluster_ips: dict[str, ServiceKey] = {}
         self._ranges: _Ranges | None = None
@@ -80,8 +82,14 @@ class Reserved:
             self._nodes_at.discard(ip, name)
         return NodeChange(ranges, frozenset(ip for ip in before - after if ip not in self._nodes_at), come)
 
-    def put_service_cidrs(self, name: str, cidrs: tuple[IpNetwork, ...]) -> bool:
-        """Add or replace a ServiceCIDR; without ranges, remove it. Return True if anything is different."""
+    def put_service_cidrs(self, name: str, cidrs: tuple[IpNetwork, ...], *, assignable: bool = True) -> bool:
+        """Add or replace a ServiceCIDR; without ranges, remove it. Return True if its ranges are different.
+
+        One that is not ``assignable`` is about to go, or not in use yet.
+        """
+        self._assignable.pop(name, None)
+        if assignable and cidrs:
+            self._assignable[name] = cidrs
         if self._service_cidrs.get(name, ()) == cidrs:
             return False
         self._service_cidrs[name] = cidrs
@@ -106,6 +114,20 @@ class Reserved:
         self._cluster_ips.update(dict.fromkeys(has, service))
         self.changes += had != has and not self._service_cidrs
         return had ^ has
+
+    def assignable(self) -> Iterator[IpNetwork]:
+        """Yield the ranges of ServiceCIDRs that give addresses."""
+        for _, networks in sorted(self._assignable.items()):
+            yield from networks
+
+    def service_at(self, ip: str) -> ServiceKey | None:
+        """Return the Service that has a cluster IP, as far as it is known."""
+        return self._cluster_ips.get(ip)
+
+    @property
+    def cluster_ips(self) -> int:
+        """The number of cluster IPs of Services."""
+        return len(self._cluster_ips)
 
     def why(self, ip: str, service: ServiceKey) -> str | None:
         """Return what an address is, unless a Service can choose it as an external IP."""

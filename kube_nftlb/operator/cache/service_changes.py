@@ -73,10 +73,12 @@ class ServiceChanges:
         self._cache.pods_in.discard(key.namespace, key)
         return self._affected_by_pod(key, before)
 
-    def put_service_cidrs(self, name: str, version: int, cidrs: tuple[IpNetwork, ...]) -> Affected:
-        """Add or replace a ServiceCIDR."""
+    def put_service_cidrs(self, name: str, version: int, cidrs: tuple[IpNetwork, ...], *, assignable: bool) -> Affected:
+        """Add or replace a ServiceCIDR. See ``Reserved``."""
         cache = self._cache
-        changed = cache.service_cidrs.put(name, version) and cache.reserved.put_service_cidrs(name, cidrs)
+        changed = cache.service_cidrs.put(name, version) and cache.reserved.put_service_cidrs(
+            name, cidrs, assignable=assignable
+        )
         return self.with_external_ips() if changed else NOTHING
 
     def remove_service_cidrs(self, name: str, version: int) -> Affected:

@@ -1,16 +1,19 @@
 """The addresses that a Gateway asks for, and how they are served."""
 
+from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import NamedTuple, get_args
 
 from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
-from kube_nftlb.api.gateway.gateway import Gateway
+from kube_nftlb.api.gateway.gateway import Gateway, GatewayAddress
 from kube_nftlb.api.values import TrafficPolicy
 from kube_nftlb.operator.gateway.listeners import Problem
-from kube_nftlb.operator.gateway.wanted import AddressRequest
+from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL
+from kube_nftlb.operator.gateway.wanted import AddressRequest, ClusterRequest
 
 _TEXT_MAX = 253
-_KEPT = AddressRequest(only_kept=True)
+_KEPT = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
 
 
 class Asked(NamedTuple):
@@ -30,18 +33,40 @@ def asked(gateway: Gateway) -> Asked:
     if kinds:
         message = f"spec.addresses: the type {min(kinds)[:253]} is not supported, only IPAddress is"
         return Asked(_KEPT, Problem("UnsupportedAddress", message))
-    if any(each.routability for each in addresses):
-        message = "spec.addresses: routability is not supported, addresses are those of NftlbAddressPools"
-        return Asked(_KEPT, Problem("UnsupportedAddress", message))
-    static = tuple(each.value for each in addresses if each.value)
-    if static and len(static) < len(addresses):
-        message = "spec.addresses: either all addresses must have a value, or none"
-        return Asked(_KEPT, unclear=message)
     try:
+        _check_routability(addresses)
         pool, families = _pool(gateway), _families(gateway)
     except ValueError as error:
         return Asked(_KEPT, unclear=str(error))
-    return Asked(AddressRequest(static, () if static else families, pool))
+    if not addresses:
+        return Asked(AddressRequest(families=families or (None,), pool=pool))
+    # What is said of the last ones is theirs whichever addresses they get.
+    of_pools = sorted((each for each in addresses if each.routability != CLUSTER), key=lambda each: each.routability)
+    inside = [each for each in addresses if each.routability == CLUSTER]
+    sentinels = sum(each.routability == SENTINEL for each in of_pools)
+    cluster = ClusterRequest(_static(inside), _others(inside, families))
+    return Asked(AddressRequest(_static(of_pools), _others(of_pools, families), pool, False, sentinels, cluster))
+
+
+def _check_routability(addresses: Sequence[GatewayAddress]) -> None:
+    """Raise ValueError with a sentence if addresses have a routability that does not exist here."""
+    if strange := {each.routability for each in addresses} - {"", CLUSTER, SENTINEL}:
+        named = min(strange)[:_TEXT_MAX]
+        raise ValueError(f"spec.addresses: the routability {named} is not supported, only Cluster is")
+    if any(each.value and each.routability == SENTINEL for each in addresses):
+        raise ValueError(f"spec.addresses: with the routability {SENTINEL} an address cannot have a value")
+
+
+def _static(addresses: Sequence[GatewayAddress]) -> tuple[str, ...]:
+    return tuple(each.value for each in addresses if each.value)
+
+
+def _others(addresses: Sequence[GatewayAddress], families: Sequence[Family]) -> tuple[Family | None, ...]:
+    """Return the families of addresses without a value: those of the annotation, each once at least, if it has any."""
+    number = sum(not each.value for each in addresses)
+    if not number:
+        return ()
+    return tuple(islice(cycle(families), max(number, len(families)))) if families else (None,) * number
 
 
 def _pool(gateway: Gateway) -> str:

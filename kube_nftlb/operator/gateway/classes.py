@@ -25,6 +25,8 @@ FEATURES: Final = tuple(
     )
 )
 """The features of Gateway API that we have, by its own names for them."""
+_OF_ROUTABILITY: Final = ("GatewayAddressRoutability", "GatewayAddressRoutabilityCluster")
+"""Those that we have if addresses have a routability."""
 
 VERSIONS: Final = ("1.6", "1.7")
 """The versions of Gateway API whose CustomResourceDefinitions have been read."""
@@ -44,8 +46,11 @@ def refused(found: GatewayClass) -> Problem | None:
     return Problem("InvalidParameters", "spec.parametersRef is not supported: remove it")
 
 
-def class_status(found: GatewayClass, versions: Iterable[str]) -> ClassStatus:
-    """Return the status of a class of ours. ``versions`` are of the CustomResourceDefinitions; "" of one without."""
+def class_status(found: GatewayClass, versions: Iterable[str], *, routability: bool = False) -> ClassStatus:
+    """Return the status of a class of ours. ``versions`` are of the CustomResourceDefinitions; "" of one without.
+
+    ``routability``: that of Gateways has the routability of addresses.
+    """
     generation = found.metadata.generation
     good = Problem("Accepted", "its Gateways are served for TCP and UDP")
     supported = Problem("SupportedVersion", f"supported are {' and '.join(VERSIONS)}")
@@ -57,7 +62,7 @@ def class_status(found: GatewayClass, versions: Iterable[str]) -> ClassStatus:
         judged("Accepted", refused(found), good, generation),
         judged("SupportedVersion", unsupported, supported, generation),
     )
-    return ClassStatus(conditions, FEATURES)
+    return ClassStatus(conditions, tuple(sorted((*FEATURES, *(_OF_ROUTABILITY if routability else ())))))
 
 
 def _is_supported(version: str) -> bool:

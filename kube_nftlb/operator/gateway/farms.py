@@ -1,6 +1,9 @@
-"""The farms of routes: one for each listener that a route serves, and each family of the Gateway's addresses."""
+"""The farms of routes: one for each listener that a route serves, and each family of the Gateway's addresses.
 
-from collections.abc import Iterable, Iterator
+Cluster IPs have farms of their own: no traffic policy for connections from outside applies to them.
+"""
+
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 from kube_nftlb import names
@@ -8,7 +11,7 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import engines
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.gateway.route import Route
-from kube_nftlb.api.values import TrafficPolicy
+from kube_nftlb.api.values import AddressType, TrafficPolicy
 from kube_nftlb.kube.resources import TCP_ROUTES
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.gateway.backends import Backends, groups
@@ -27,26 +30,31 @@ def farms(
     route: Route,
     backends: Backends,
     addresses: Iterable[str],
+    inside: Set[str],
     options: Options,
     traffic_policy: TrafficPolicy,
 ) -> Iterator[tuple[ObjectKey, WantedFarm]]:
-    """Yield the farms of a route for a listener of a Gateway with these addresses, with their names."""
-    of_family: dict[Family, list[str]] = {}
+    """Yield the farms of a route for a listener of a Gateway with these addresses, with their names.
+
+    Those of the addresses that are ``inside`` are cluster IPs.
+    """
+    by_kind: dict[tuple[Family, AddressType], list[str]] = {}
     for ip in addresses:
-        of_family.setdefault("ipv6" if ":" in ip else "ipv4", []).append(ip)
-    for family, ips in of_family.items():
+        kind: AddressType = "ClusterIP" if ip in inside else "LoadBalancer"
+        by_kind.setdefault(("ipv6" if ":" in ip else "ipv4", kind), []).append(ip)
+    for (family, kind), ips in by_kind.items():
         fields: Spec = {
             "family": family,
             "protocol": section.protocol,
             "mode": options.mode,
-            "trafficPolicy": traffic_policy,
+            "trafficPolicy": traffic_policy if kind == "LoadBalancer" else "Cluster",
             "masquerade": "AsNeeded",
-            "addresses": [{"type": "LoadBalancer", "ip": ip, "ports": section.ports} for ip in ips],
+            "addresses": [{"type": kind, "ip": ip, "ports": section.ports} for ip in ips],
             "backendsFrom": groups(backends, key.namespace, keep_port=section.first != section.last),
         }
         fields["engine"] = _engine(options, fields)
         spec = complete(fields)
-        name = farm_name(gateway, section.key, key, family)
+        name = farm_name(gateway, section.key, key, family, kind)
         metadata = _metadata(name, gateway, section.key, key, route, family)
         created = route.metadata.creation_timestamp
         yield ObjectKey(key.namespace, name), WantedFarm(metadata, spec, digest(spec), gateway, created)
@@ -58,11 +66,13 @@ def _engine(options: Options, fields: Spec) -> Engine:
     return options.engine
 
 
-def farm_name(gateway: ObjectKey, listener: ListenerKey, route: RouteKey, family: Family) -> str:
+def farm_name(
+    gateway: ObjectKey, listener: ListenerKey, route: RouteKey, family: Family, kind: AddressType = "LoadBalancer"
+) -> str:
     """Return the name of a farm: those of route, Gateway and listener, and a hash of all that tells it from others."""
     listener_set = listener.listener_set or ObjectKey("", "")
     plain = f"{route.name}--{gateway.name}--{listener.name}".replace(".", "-")
-    parts = (*route, *gateway, *listener_set, listener.name, family)
+    parts = (*route, *gateway, *listener_set, listener.name, family, *([kind] if kind == "ClusterIP" else []))
     identity = names.digest(*parts, characters=_HASH_CHARACTERS)
     return f"{plain[: names.NODE_FARM_NAME_MAX - len(identity) - 1].rstrip('-')}-{identity}"
 

@@ -14,7 +14,9 @@ from kube_nftlb.operator.gateway.wanted import (
     WantedCondition,
 )
 
-OWN: Final = frozenset(("Accepted", "Programmed", "ResolvedRefs", "Conflicted", "SupportedVersion"))
+OWN: Final = frozenset(
+    ("Accepted", "Programmed", "ResolvedRefs", "Conflicted", "SupportedVersion", "AddressesAssigned")
+)
 """The types of the conditions that we write; others are not ours, whatever object has them."""
 
 Raw = dict[str, Any]
@@ -76,9 +78,15 @@ def merge_gateway(before: Mapping[str, Any], wanted: GatewayStatus, now: str) ->
         "listeners": _listeners(before.get("listeners"), wanted.listeners, now),
     }
     if wanted.listener_sets is not None:
-        status["addresses"] = [{"type": "IPAddress", "value": ip} for ip in wanted.addresses]
+        status["addresses"] = [
+            {"type": "IPAddress", "value": ip, **_routability(ip, wanted.routability)} for ip in wanted.addresses
+        ]
         status["attachedListenerSets"] = wanted.listener_sets
     return _changed(before, status)
+
+
+def _routability(ip: str, of: Mapping[str, str] | None) -> Raw:
+    return {"routability": of.get(ip, "")} if of is not None else {}
 
 
 def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) -> Raw | None:
@@ -88,7 +96,7 @@ def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) 
     ours = all(_generation(each) <= wanted.generation for each in _dicts(conditions) if each.get("type") in OWN)
     if not ours or not values or not values <= set(wanted.addresses):
         return None
-    others = [each for each in _dicts(conditions) if each.get("type") != "Programmed"]
+    others = [each for each in _dicts(conditions) if each.get("type") not in ("Programmed", "AddressesAssigned")]
     had = [each for each in _dicts(conditions) if each.get("type") == "Programmed"]
     return {**before, "addresses": [], "conditions": [*others, *merge_conditions(had, wanted.conditions, now)]}
 

@@ -15,6 +15,12 @@ CONTROLLER: Final = f"{names.GROUP}/gateway"
 """spec.controllerName of the GatewayClasses that are ours."""
 
 
+CLUSTER: Final = "Cluster"
+"""The routability of addresses that are cluster IPs."""
+SENTINEL: Final = "testing.x-k8s.io/sentinel"
+"""A routability without a meaning, which Gateway API has its implementations know."""
+
+
 class ObjectKey(NamedTuple):
     """The identity of an object of a known kind."""
 
@@ -40,6 +46,13 @@ class AddressState:
     """Empty: it has all that it wants. AddressNotUsable: one of ``spec.addresses`` cannot be had."""
     message: str = ""
     """Says why, as a sentence."""
+    routability: tuple[tuple[str, str], ...] = ()
+    """That of the addresses that have one, by address: those with Cluster are cluster IPs."""
+
+    @property
+    def inside(self) -> frozenset[str]:
+        """The addresses that are cluster IPs."""
+        return frozenset(ip for ip, routability in self.routability if routability == CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +95,6 @@ class GatewayObjects:
     """The farms of routes that exist. Absent: not there yet."""
     versions: frozenset[str] = frozenset()
     """gateway.networking.k8s.io/bundle-version of the CustomResourceDefinitions that we read; "" for one without."""
+    routability: bool = False
+    """The CustomResourceDefinition of Gateways has the routability of addresses."""
     options: Options = Options()

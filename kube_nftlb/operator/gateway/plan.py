@@ -18,6 +18,7 @@ from kube_nftlb.operator.gateway.record import GatewayRecord, Subject
 from kube_nftlb.operator.gateway.sets import ListenerSets
 from kube_nftlb.operator.gateway.status import released_status
 from kube_nftlb.operator.gateway.wanted import (
+    AddressRequest,
     ClassStatus,
     GatewayPlan,
     GatewayStatus,
@@ -65,6 +66,11 @@ class Planner:
     def gateways_of(self, route: RouteKey) -> Collection[ObjectKey]:
         """Return the Gateways that a route refers to, itself or by a ListenerSet."""
         return self._references.gateways(route)
+
+    def request_of(self, key: ObjectKey) -> AddressRequest | None:
+        """Return the addresses that a Gateway of ours wants."""
+        record = self._records.get(key)
+        return record.request if record is not None else None
 
     def update(self, changes: Changes) -> GatewayPlan:
         """Decide about what these changes affect. Return what is decided about it, whether or not it is new.
@@ -225,6 +231,7 @@ class Planner:
             self._refused(key, of_class),
             self._budget.refuses(key),
             objects.farms,
+            objects.routability,
             objects.options,
         )
 
@@ -265,7 +272,7 @@ class Planner:
         found = self._objects.classes.get(name)
         if found is None or not classes.is_ours(found):
             return None
-        return classes.class_status(found, self._objects.versions)
+        return classes.class_status(found, self._objects.versions, routability=self._objects.routability)
 
 
 def _forget(result: GatewayPlan, key: ObjectKey, record: GatewayRecord) -> None:

@@ -1,6 +1,6 @@
 """What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ class Subject:
     surplus: bool
     """It is one too many in its namespace, and gets nothing."""
     states: Mapping[ObjectKey, FarmState]
+    routability: bool
+    """Addresses have a routability, by the CustomResourceDefinition of Gateways."""
     options: Options
 
 
@@ -97,7 +99,8 @@ class GatewayRecord:
         has = address.addresses if address is not None else ()
         ending = f"; until then it keeps {some_of(has)}" if has else ""
         if wanted.unclear:
-            address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{ending}")
+            routability = address.routability if address is not None else ()
+            address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{ending}", routability)
         # A mistake in what it asks for takes nothing from clients.
         serves = refused is None or (refused is wanted.unsupported and bool(has))
         if refused is not None and refused is wanted.unsupported:
@@ -106,7 +109,8 @@ class GatewayRecord:
         everything = (serves, usable) != (self._serves, self._usable)
         self._serves, self._usable = serves, usable
         policy, strange = traffic_policy(gateway)
-        self._build_farms(subject, has if serves else (), policy)
+        inside = address.inside if address is not None else frozenset()
+        self._build_farms(subject, has if serves else (), inside, policy)
 
         def progress_of(listeners: Iterable[ListenerKey]) -> Progress:
             built = (self._of_listener[each].farms for each in listeners if each in self._of_listener)
@@ -114,7 +118,15 @@ class GatewayRecord:
                 (name, farm.digest, subject.states.get(name)) for each in built for name, farm in each.items()
             )
 
-        facts = Facts(refused, _note(found, strange), address, self.routes.count, progress_of)
+        facts = Facts(
+            refused,
+            _note(found, strange),
+            address,
+            wanted.request.only_kept,
+            subject.routability,
+            self.routes.count,
+            progress_of,
+        )
         self.request = wanted.request if not subject.surplus else None
         self.sets = {
             key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
@@ -126,7 +138,9 @@ class GatewayRecord:
             self._tell(key)
         return outdated
 
-    def _build_farms(self, subject: Subject, addresses: tuple[str, ...], policy: TrafficPolicy) -> None:
+    def _build_farms(
+        self, subject: Subject, addresses: tuple[str, ...], inside: Set[str], policy: TrafficPolicy
+    ) -> None:
         """Build the farms that differ from those there are."""
         built: dict[ListenerKey, _OfListener] = {}
         for listener, section in self._usable.items() if addresses else ():
@@ -139,6 +153,7 @@ class GatewayRecord:
                 candidate.route.metadata.creation_timestamp,
                 key,
                 addresses,
+                inside,
                 subject.options,
                 policy,
             )
@@ -153,6 +168,7 @@ class GatewayRecord:
                 candidate.route,
                 candidate.backends,
                 addresses,
+                inside,
                 subject.options,
                 policy,
             )

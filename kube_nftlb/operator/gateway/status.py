@@ -46,6 +46,10 @@ class Facts(NamedTuple):
     note: str
     """What its Accepted says besides; empty for nothing."""
     address: AddressState | None
+    only_kept: bool
+    """What it asks for cannot be had: its address is one that it had before."""
+    routability: bool
+    """Addresses have a routability, by the CustomResourceDefinition of Gateways."""
     attached: Callable[[ListenerKey], int]
     """Returns the number of routes attached to a listener."""
     progress: Callable[[Iterable[ListenerKey]], Progress]
@@ -55,13 +59,26 @@ class Facts(NamedTuple):
 def gateway_status(own: Sequence[Section], sets: int, facts: Facts, generation: int) -> GatewayStatus:
     """Return the status of a Gateway with ``sets`` ListenerSets attached."""
     found = facts.progress([each.key for each in own])
-    conditions = (
+    conditions = [
         judged("Accepted", facts.refused, _accepted(own, facts.note), generation),
         judged("Programmed", _unprogrammed(facts, found), Problem("Programmed", found.message), generation),
-    )
+    ]
     listeners = tuple(_listener(each, facts, generation) for each in own)
-    addresses = facts.address.addresses if facts.address is not None else ()
-    return GatewayStatus(conditions, listeners, addresses, sets)
+    address = facts.address or AddressState()
+    if not facts.routability:
+        return GatewayStatus(tuple(conditions), listeners, address.addresses, sets)
+    if facts.address is not None:
+        good = Problem("AddressesAssigned", "it has all addresses that it asks for")
+        conditions.append(judged("AddressesAssigned", _unassigned(address, facts.only_kept), good, generation))
+    return GatewayStatus(tuple(conditions), listeners, address.addresses, sets, dict(address.routability))
+
+
+def _unassigned(address: AddressState, only_kept: bool) -> Problem | None:
+    """Return why AddressesAssigned is false; the reason says whether there are any that it asks for."""
+    if not address.problem and not only_kept:
+        return None
+    partly = address.addresses and not only_kept
+    return Problem("PartiallyAssigned" if partly else "NotAssigned", address.message or "it has none that it asks for")
 
 
 def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -> ReleasedStatus:

@@ -38,17 +38,36 @@ class WantedFarm:
 
 
 @dataclass(frozen=True, slots=True)
-class AddressRequest:
-    """The addresses that a Gateway wants."""
+class ClusterRequest:
+    """The cluster IPs that a Gateway wants: its addresses with the routability Cluster."""
 
     static: tuple[str, ...] = ()
-    """Those of spec.addresses with a value, as written: it wants all of them and no others."""
-    families: tuple[Family, ...] = ()
-    """Without static ones: a family each; empty: one address of the family that pools have, IPv4 rather than IPv6."""
+    """Those with a value, as written."""
+    families: tuple[Family | None, ...] = ()
+    """The families of the others; None: the one that ServiceCIDRs have, IPv4 rather than IPv6."""
+    only_kept: bool = False
+    """See ``AddressRequest``."""
+
+    def __bool__(self) -> bool:
+        """Return False if it wants none, and keeps none."""
+        return bool(self.static or self.families or self.only_kept)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRequest:
+    """The addresses that a Gateway wants: those of pools, and cluster IPs."""
+
+    static: tuple[str, ...] = ()
+    """Those with a value, as written."""
+    families: tuple[Family | None, ...] = (None,)
+    """The families of the others; None: the one that pools have, IPv4 rather than IPv6."""
     pool: str = ""
     """The only pool to take from; empty: any."""
     only_kept: bool = False
     """It keeps what it has, and gets nothing: what it asks for cannot be understood, or does not exist."""
+    sentinels: int = 0
+    """So many of the last ones without a value have the routability that is there for tests."""
+    cluster: ClusterRequest = ClusterRequest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,8 @@ class GatewayStatus:
     addresses: tuple[str, ...] = ()
     listener_sets: int | None = None
     """attachedListenerSets; None: the object is a ListenerSet."""
+    routability: Mapping[str, str] | None = None
+    """That of the addresses that have one, by address; None: no address can have any."""
 
 
 @dataclass(frozen=True, slots=True)

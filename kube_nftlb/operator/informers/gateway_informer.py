@@ -5,6 +5,7 @@ Users install these, perhaps later: what the API server has is asked again and a
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -37,6 +38,7 @@ class GatewayInformer:
         self._waiting: set[Resource] = set(KINDS)
         """Kinds that are not listed yet."""
         self._versions: dict[Resource, str] = {}
+        self._routability = False
         self._removed: set[str] | None = None
         """The uids of Gateways that are gone since a list of them began; None while there is none."""
         self.listed = asyncio.Event()
@@ -90,8 +92,8 @@ class GatewayInformer:
                 _log.info("kind of Gateway API found", kind=resource.kind)
                 self._watches[resource] = asyncio.create_task(self._watch(resource))
         versions = frozenset(self._versions.get(each, "") for each in self._watches)
-        if versions != self._store.versions:
-            self._store.versions = versions
+        if (versions, self._routability) != (self._store.versions, self._store.routability):
+            self._store.versions, self._store.routability = versions, self._routability
             self._on_change()
 
     def _miss(self, resource: Resource) -> None:
@@ -121,7 +123,10 @@ class GatewayInformer:
             # That proves nothing. A kind that discovery knows is watched all the same.
             return False
         self._versions[resource] = str((found["metadata"].get("annotations") or {}).get(_VERSION, ""))
-        return not any(each["served"] for each in found["spec"]["versions"] if each["name"] == resource.version)
+        versions = [each for each in found["spec"]["versions"] if each["name"] == resource.version]
+        if resource is GATEWAYS:
+            self._routability = any(map(has_routability, versions))
+        return not any(each["served"] for each in versions)
 
     async def _watch(self, resource: Resource) -> None:
         def put(raw: JsonObject) -> None:
@@ -149,6 +154,14 @@ class GatewayInformer:
     def _put(self, resource: Resource, raw: JsonObject) -> None:
         self._store.put(resource, raw)
         self._on_seen(ref_of(resource, raw))
+
+
+def has_routability(version: JsonObject) -> bool:
+    """Return True if the addresses of Gateways have a routability, by a version of their CustomResourceDefinition."""
+    found: Any = version
+    for key in ("schema", "openAPIV3Schema", "properties", "spec", "properties", "addresses", "items", "properties"):
+        found = found.get(key) or {}
+    return "routability" in found
 
 
 def _without_managed_fields(raw: JsonObject) -> JsonObject:

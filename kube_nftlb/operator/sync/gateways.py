@@ -9,19 +9,21 @@ import structlog
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses import gateways as addresses
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
-from kube_nftlb.operator.cache.gateway_store import GatewayStore
+from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
 from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayPlan
 from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.farm_endpoints import Problem
+from kube_nftlb.operator.sync.cluster_ips import ClusterIPs, Wanted
 from kube_nftlb.operator.sync.gateway_claims import GatewayClaims
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
@@ -44,6 +46,7 @@ class Gateways:
         book: Book,
         farms: RouteFarms,
         statuses: GatewayStatuses,
+        cluster_ips: ClusterIPs,
         on_change: Callable[[Affected], None],
         permissions: Permissions = Permissions(),  # noqa: B008 - immutable
     ) -> None:
@@ -53,19 +56,23 @@ class Gateways:
         self._book = book
         self._farms = farms
         self._statuses = statuses
+        self._cluster_ips = cluster_ips
         self._on_change = on_change
         self._overrides = RouteOverrides(cache, permissions)
         self._planner = Planner(store.objects)
-        self._versions = store.versions
+        self._defined = store.versions, store.routability
         self.claimed = asyncio.Event()
         """Set once it is known which addresses Gateways have had; from then on their statuses count no more."""
         self._waiting: dict[ObjectKey, AddressRequest] = {}
         """What Gateways ask for that lack an address."""
         self._freed = False
+        self._moved: set[ObjectKey] = set()
+        """Gateways of whose cluster IPs something has changed."""
         self._refused: dict[FarmKey, str] = {}
         """Why farms cannot be written."""
         self._wake = asyncio.Event()
         farms.on_problem = self._farm_problem
+        cluster_ips.on_change = self._cluster_ips_changed
 
     def wake(self) -> None:
         """Note that something in the store has changed."""
@@ -113,8 +120,12 @@ class Gateways:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
-                    if self._versions != self._store.versions:
+                    if self._defined != (self._store.versions, self._store.routability):
                         break
+                    if self._moved:
+                        moved = {key: self._planner.request_of(key) for key in self._moved}
+                        self._moved.clear()
+                        self._hand_on(GatewayPlan(requests=moved))
                     if self._freed:
                         self._freed = False
                         self._hand_on(GatewayPlan(requests=dict(self._waiting)))
@@ -129,7 +140,7 @@ class Gateways:
 
     async def _start(self) -> None:
         """Decide about everything anew, after those that have addresses have claimed them."""
-        self._versions, objects = self._store.versions, self._store.objects
+        self._defined, objects = (self._store.versions, self._store.routability), self._store.objects
         self._planner = Planner(objects)
         while self._store.take(_AT_ONCE) is not None:
             pass
@@ -139,6 +150,7 @@ class Gateways:
             claims = GatewayClaims(self._store, self._cache, self._book, self._planner.gateways_of)
             claims.put(request for request in requests if request is not None)
             self.claimed.set()
+        self._cluster_ips.replace(plan.requests)
         gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._store.addresses)
         plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
         self._farms.replace(self._overrides.take(plan.farms))
@@ -170,11 +182,14 @@ class Gateways:
         holder = GatewayKey(*key)
         had = self._book.has(holder)
         state: AddressState | None = None
+        self._cluster_ips.want(key, self._cluster_request(key, wanted))
         if (request := self._request(key, wanted)) is not None and wanted is not None:
             self._book.put_gateway(request, self._book.status(holder).ips)
             ips, state = addresses.allocate(request, wanted, self._book)
             self._book.assign(holder, ips)
             self._book.put_gateway(request, ())
+            if wanted.cluster:
+                state = addresses.joined(state, self._cluster_ips.state(key))
         else:
             self._book.remove(holder)
         if wanted is not None and state is not None and state.problem:
@@ -190,6 +205,16 @@ class Gateways:
         else:
             self._store.addresses[key] = state
         return True
+
+    def _cluster_request(self, key: ObjectKey, wanted: AddressRequest | None) -> Wanted | None:
+        uid = self._store.uid(Ref(GATEWAYS, *key))
+        if wanted is None or not wanted.cluster or uid is None:
+            return None
+        return Wanted(uid, wanted.cluster)
+
+    def _cluster_ips_changed(self, key: ObjectKey) -> None:
+        self._moved.add(key)
+        self._wake.set()
 
     def _state(self, key: FarmKey, state: FarmState) -> None:
         state = replace(state, problem=self._refused.get(key) or state.problem)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
-from lab import go, versions
+from lab import go, versions, wheels
 from lab.go import memory, toolchain
 
 _GIB = 1 << 30
@@ -79,7 +79,7 @@ def use(
             program(folder / name / "go", f"echo go version {version} linux/amd64")
     monkeypatch.setenv("PATH", f"{folder / 'installed'}:/usr/bin:/bin")
     monkeypatch.setattr(toolchain, "_USUAL_PLACE", str(folder / "usual"))
-    monkeypatch.setattr(toolchain, "_install_wheel", lambda _: None)
+    monkeypatch.setattr(wheels, "install", lambda *_: None)
     monkeypatch.setattr(toolchain, "_in_wheel", lambda _: [folder / "wheel/go"] if wheel else [])
 
 

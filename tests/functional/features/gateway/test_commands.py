@@ -68,6 +68,12 @@ def test_a_backend_that_drains_gets_no_connections_of_routes(
     cluster.reaches(client, [first, second], ip)
 
 
+def test_the_standard_definitions_refuse_the_routability_of_an_address(cluster: Cluster, own_namespace: str) -> None:
+    inside = gateway("edge", own_namespace, listener("tcp", 80))
+    inside["spec"]["addresses"] = [{"routability": "Cluster"}]
+    assert 'unknown field "spec.addresses[0].routability"' in cluster.refused(inside)
+
+
 @pytest.mark.long
 def test_definitions_that_are_installed_later_are_noticed() -> None:
     on = {"KUBE_NFTLB_ADDRESSES": "on"}

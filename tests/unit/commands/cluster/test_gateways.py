@@ -74,3 +74,23 @@ def test_the_farms_of_an_object_are_found_by_labels_and_owners() -> None:
     assert gateways.farms_of(obj("TCPRoute", "web", {}), farms) == [made]
     assert gateways.farms_of(obj("Gateway", "next", {}), farms) == []
     assert gateways.farms_of(obj("ListenerSet", "edge", {}), farms) == []
+
+
+def test_an_address_says_where_it_is_from() -> None:
+    status = {
+        "addresses": [{"value": "192.0.2.1", "routability": ""}, {"value": "10.96.0.9", "routability": "Cluster"}]
+    }
+    assert gateways.addresses_of(obj("Gateway", "edge", status)) == [
+        "address 192.0.2.1: of an address pool",
+        "address 10.96.0.9: a cluster IP, for clients inside the cluster (kubectl get ipaddress 10.96.0.9)",
+    ]
+    assert gateways.addresses_of(obj("ListenerSet", "more", {})) == []
+
+
+def test_a_missing_address_is_told_once() -> None:
+    conditions = [
+        condition("Programmed", reason="AddressNotAssigned"),
+        condition("AddressesAssigned", reason="NotAssigned"),
+    ]
+    found = gateways.of_object(obj("Gateway", "edge", {"conditions": conditions}))
+    assert lines(found) == ["gateway default/edge: AddressNotAssigned: why"]

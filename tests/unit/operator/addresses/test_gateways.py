@@ -41,7 +41,7 @@ def decide(
 ) -> AddressState:
     metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
     gateway = Gateway.model_validate({"metadata": metadata, "spec": {"gatewayClassName": "x"}})
-    asked = AddressRequest(static, **wanted)
+    asked = AddressRequest(static, **{"families": () if static else (None,), **wanted})
     request = gateways.request_of(GatewayKey(namespace, name), gateway, asked)
     made.put_gateway(request, tuple(map(ip_of, given)))
     ips, state = gateways.allocate(request, asked, made)

@@ -8,7 +8,7 @@ import pytest
 from kube_nftlb.operator.gateway import plan
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, ObjectKey
-from kube_nftlb.operator.gateway.wanted import AddressRequest
+from kube_nftlb.operator.gateway.wanted import AddressRequest, ClusterRequest
 from tests.unit.operator.gateway.objects import (
     GATEWAY,
     decided,
@@ -21,7 +21,7 @@ from tests.unit.operator.gateway.objects import (
     world,
 )
 
-KEPT = AddressRequest(only_kept=True)
+KEPT = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,32 @@ KEPT = AddressRequest(only_kept=True)
     [
         ([], {}, AddressRequest()),
         ([{"type": "IPAddress"}], {}, AddressRequest()),
-        ([{"value": "192.0.2.9"}], {}, AddressRequest(("192.0.2.9",))),
-        ([{"value": "192.0.2.9"}, {"value": "::9"}], {}, AddressRequest(("192.0.2.9", "::9"))),
+        ([{"value": "192.0.2.9"}], {}, AddressRequest(("192.0.2.9",), ())),
+        ([{"value": "192.0.2.9"}, {"value": "::9"}], {}, AddressRequest(("192.0.2.9", "::9"), ())),
+        ([{"value": "192.0.2.9"}, {}], {}, AddressRequest(("192.0.2.9",))),
+        ([{}, {}], {}, AddressRequest(families=(None, None))),
+        ([{}], {"ip-families": "ipv6,ipv4"}, AddressRequest(families=("ipv6", "ipv4"))),
+        ([{}, {}, {}], {"ip-families": "ipv6,ipv4"}, AddressRequest(families=("ipv6", "ipv4", "ipv6"))),
+        ([{"routability": "Cluster"}], {}, AddressRequest(families=(), cluster=ClusterRequest(families=(None,)))),
+        (
+            [{"routability": "Cluster"}],
+            {"ip-families": "ipv4,ipv6"},
+            AddressRequest(families=(), cluster=ClusterRequest(families=("ipv4", "ipv6"))),
+        ),
+        (
+            [{"routability": "Cluster", "value": "10.96.0.9"}, {}],
+            {},
+            AddressRequest(cluster=ClusterRequest(("10.96.0.9",))),
+        ),
+        (
+            [{"routability": "testing.x-k8s.io/sentinel"}, {}],
+            {},
+            AddressRequest(families=(None, None), sentinels=1),
+        ),
         ([], {"address-pool": "public"}, AddressRequest(pool="public")),
         ([], {"ip-families": "ipv6"}, AddressRequest(families=("ipv6",))),
         ([], {"ip-families": "ipv6, ipv4"}, AddressRequest(families=("ipv6", "ipv4"))),
-        ([{"value": "192.0.2.9"}], {"ip-families": "ipv6"}, AddressRequest(("192.0.2.9",))),
+        ([{"value": "192.0.2.9"}], {"ip-families": "ipv6"}, AddressRequest(("192.0.2.9",), ())),
     ],
 )
 def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str], request_: AddressRequest) -> None:
@@ -50,7 +70,7 @@ def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str
         [{"type": "Hostname", "value": "a.example"}],
         [{"type": "NamedAddress", "value": "a"}],
         [{"type": "test/fake-invalid-type", "value": "x"}, {"value": "192.0.2.9"}],
-        [{"routability": "Cluster"}],
+        [{"type": "Hostname", "routability": "Cluster"}],
     ],
 )
 def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
@@ -68,7 +88,10 @@ def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
 @pytest.mark.parametrize(
     ("addresses", "annotations"),
     [
-        ([{"value": "192.0.2.9"}, {}], {}),
+        ([{"routability": "example.com/vpc"}, {}], {}),
+        ([{"routability": "testing.x-k8s.io/other"}], {}),
+        ([{"routability": "testing.x-k8s.io/sentinel", "value": "192.0.2.9"}], {}),
+        ([{"routability": "Cluster"}], {"ip-families": "ipv5"}),
         ([], {"ip-families": "ipv5"}),
         ([], {"ip-families": "ipv4,ipv4"}),
         ([], {"ip-families": "ipv4,"}),

@@ -34,6 +34,12 @@ from tests.unit.operator.gateway.objects import (
     world,
 )
 
+ADDRESSES = (
+    AddressState(("192.0.2.9",)),
+    AddressState((), "AddressNotAssigned", "none"),
+    AddressState(("192.0.2.9", "10.96.0.9"), routability=(("10.96.0.9", "Cluster"),)),
+    AddressState(("192.0.2.9", "10.96.0.9")),
+)
 LIMITS: Any = (
     (listeners_, "LISTENERS_MAX", 2),
     (attached, "ROUTES_MAX", 1),
@@ -141,7 +147,7 @@ def steps(draw: st.DrawFn) -> tuple[str, Any, Any]:
         value = service("web", key[0], draw(st.sampled_from((("http", 80, "TCP"), ("http", 80, "UDP")))))
     elif what == "addresses":
         key = draw(st.sampled_from(GATEWAYS))
-        value = draw(st.sampled_from((AddressState(("192.0.2.9",)), AddressState((), "AddressNotAssigned", "none"))))
+        value = draw(st.sampled_from(ADDRESSES))
     elif what == "classes":
         key = "nftlb"
         value = gateway_class(parametersRef=draw(st.sampled_from((None, {"name": "x"}))))

@@ -1,224 +1,62 @@
 """What becomes of the objects of Gateway API at the API server: farms, addresses and statuses."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from kube_nftlb import errors, names
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.client import Kube, Listing
-from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     EVENTS,
     FARMS,
     GATEWAY_CLASSES,
     GATEWAYS,
-    NAMESPACES,
     PODS,
     REFERENCE_GRANTS,
     SERVICES,
     TCP_ROUTES,
     UDP_ROUTES,
-    Resource,
 )
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.addresses.requests import GatewayKey
-from kube_nftlb.operator.cache.affected import Affected
-from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref
-from kube_nftlb.operator.cache.ingest import Ingest
-from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.cache.gateway_store import Ref
 from kube_nftlb.operator.gateway.plan import plan
-from kube_nftlb.operator.informers.address_informer import AddressInformer
-from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S, GatewayInformer
+from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S
 from kube_nftlb.operator.model.pods import slim
-from kube_nftlb.operator.sync.address_assigner import AddressAssigner
-from kube_nftlb.operator.sync.farm_writer import FarmWriter
-from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
-from kube_nftlb.operator.sync.gateways import Gateways
-from kube_nftlb.operator.sync.reconciler import Reconciler
-from kube_nftlb.operator.sync.status_budget import StatusBudget
 from tests.builders import raw_pod, raw_route_farm, raw_service
-from tests.builders.metadata import raw_metadata
-from tests.builders.pools import raw_balanced, raw_pool
+from tests.builders.pools import raw_balanced
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
+from tests.unit.operator.sync.gateway_operator import (
+    GatewayKube,
+    Operator,
+    addresses,
+    api_server,
+    conditions,
+    farms,
+    meta,
+    pool,
+    raw_gateway,
+    raw_route,
+    running,
+    served,
+)
 
 Json = dict[str, Any]
-
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-class GatewayKube(FakeKube):
-    """An API server that has the kinds of Gateway API, or some of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds = {each.plural for each in KINDS}
-        self.defined = set(self.kinds)
-        """Those that have a CustomResourceDefinition; ``kinds`` are those that discovery knows."""
-        self.definition_errors: dict[str, errors.KubeError] = {}
-        self.pruned = ""
-        """A field of statuses that the definitions lack."""
-
-    async def request(self, method: str, path: str, **_: Any) -> Json:
-        if not self.kinds:
-            raise errors.NotFoundError(404, "NotFound", path)
-        return {"resources": [{"name": each} for each in self.kinds]}
-
-    def put(self, resource: Resource, raw: Json) -> Json:
-        status = {key: value for key, value in raw.get("status", {}).items() if key != self.pruned}
-        return super().put(resource, {**raw, "status": status} if "status" in raw else raw)
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
-        if resource.plural == "customresourcedefinitions":
-            plural = name.partition(".")[0]
-            if plural in self.definition_errors:
-                raise self.definition_errors[plural]
-            if plural not in self.defined:
-                raise errors.NotFoundError(404, "NotFound", name)
-            annotations = {f"{names.GATEWAY_API}/bundle-version": "v1.6.3"}
-            return {"metadata": {"annotations": annotations}, "spec": {"versions": [{"name": "v1", "served": True}]}}
-        return await super().get(resource, name, namespace)
-
-
-class Operator:
-    def __init__(self, time: VirtualTime, kube: Kube, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008
-        self.book = Book()
-        self.cache = Cache(addresses=self.book, limits=limits)
-        self.ingest = Ingest(self.cache)
-        assert self.ingest.pools is not None
-        events = Events(kube, Source("operator"))
-        self.reconciler = Reconciler(self.ingest, FarmWriter(kube, self.ingest), events, time.now)
-        self.store = GatewayStore(self.cache.services, self.book.namespaces, Options())
-        statuses = GatewayStatuses(kube, self.store, events, StatusBudget(500), time.now, lambda: NOW)
-        self.gateways = Gateways(self.store, self.cache, self.book, self.reconciler.routes, statuses, self.changed)
-        self.reconciler.statuses.observers.append(self.gateways)
-        self.informer = GatewayInformer(kube, self.store, self.gateways.wake, statuses.seen)
-        self.pools = AddressInformer(kube, self.ingest.pools, self.book, self.changed, self.gateways.namespace_changed)
-        self.assigner = AddressAssigner(
-            kube,
-            self.ingest,
-            self.book,
-            events,
-            time.now,
-            self.changed,
-            lambda _: None,
-            self.gateways.addresses_freed,
-            lambda: NOW,
-            self.gateways.claimed,
-        )
-        self.readers = [self.pools.run_pools, self.pools.run_namespaces, self.informer.run]
-        self.writers = [
-            events.run,
-            self.gateways.run,
-            statuses.work,
-            self.reconciler.routes.work,
-            self.reconciler.statuses.work,
-            self.assigner.retry,
-            self.assigner.work,
-        ]
-
-    async def decide(self) -> None:
-        """Do what ``gateway_parts`` does."""
-        await self.informer.listed.wait()
-        await self.informer.catch_up()
-        await self.gateways.run()
-
-    def changed(self, affected: Affected) -> None:
-        self.reconciler.mark(affected)
-        self.gateways.services_changed(affected.services)
-        self.assigner.mark(affected.services)
-
-    def put(self, kube: FakeKube, resource: Resource, raw: Json) -> None:
-        """Put in an object that is not of Gateway API, at a new version."""
-        raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(kube.version + 1)}}
-        self.changed(self.ingest.put(resource, kube.put(resource, raw)))
-
-
-@contextlib.asynccontextmanager
-async def running(operator: Operator) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(work()) for work in operator.readers]
-    await operator.pools.until_listed()
-    await asyncio.wait_for(operator.informer.listed.wait(), 60)
-    tasks += [asyncio.create_task(work()) for work in operator.writers]
-    await asyncio.sleep(2)
-    yield
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture
 def kube() -> GatewayKube:
-    kube = GatewayKube()
-    for name in ("default", "backends"):
-        kube.put(NAMESPACES, {"metadata": raw_metadata(name, namespace=None)})
-    kube.put(ADDRESS_POOLS, pool("192.0.2.0/30", "2001:db8::/126"))
-    spec = {"controllerName": "kube-nftlb.io/gateway"}
-    kube.put(GATEWAY_CLASSES, {"metadata": meta("nftlb", namespace=None), "spec": spec})
-    return kube
+    return api_server()
 
 
 @pytest.fixture
 async def time() -> VirtualTime:
     return VirtualTime(asyncio.get_running_loop())
-
-
-def meta(name: str, **fields: Any) -> Json:
-    return {key: value for key, value in raw_metadata(name, generation=1, **fields).items() if key != "resourceVersion"}
-
-
-def pool(*ranges: str) -> Json:
-    raw = raw_pool("pool", *ranges)
-    del raw["metadata"]["resourceVersion"]
-    return raw
-
-
-def raw_gateway(name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> Json:
-    listeners = [{"name": "tcp", "port": 80, "protocol": "TCP"}, {"name": "udp", "port": 53, "protocol": "UDP"}]
-    metadata = {**meta(name), "annotations": annotations or {}}
-    return {"metadata": metadata, "spec": {"gatewayClassName": "nftlb", "listeners": listeners, **spec}}
-
-
-def raw_route(name: str = "web", gateway: str = "edge", **backend: Any) -> Json:
-    reference = {"name": "web", "port": 80, **backend}
-    spec = {"parentRefs": [{"name": gateway}], "rules": [{"backendRefs": [reference]}]}
-    return {"metadata": meta(name), "spec": spec}
-
-
-async def served(operator: Operator, kube: FakeKube) -> None:
-    """Make a Service, a Gateway and a route to it."""
-    ports = [{"name": "http", "port": 80}]
-    operator.put(kube, SERVICES, raw_service("web", ports=ports, selector={"app": "web"}))
-    kube.put(GATEWAYS, raw_gateway())
-    kube.put(TCP_ROUTES, raw_route())
-    await asyncio.sleep(0.1)
-
-
-def farms(kube: FakeKube) -> dict[str, Json]:
-    found = {key[2]: raw for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS}
-    return {name.rpartition("-")[0]: raw["spec"] for name, raw in found.items()}
-
-
-def conditions(kube: FakeKube, resource: Resource, name: str) -> dict[str, tuple[str, str]]:
-    raw = kube.find(resource, name, None if resource is GATEWAY_CLASSES else "default") or {}
-    status = raw.get("status") or {}
-    listed = status["parents"][0]["conditions"] if "parents" in status else status["conditions"]
-    return {each["type"]: (each["status"], each["reason"]) for each in listed}
-
-
-def addresses(kube: FakeKube, name: str = "edge") -> list[str]:
-    status = (kube.find(GATEWAYS, name, "default") or {}).get("status") or {}
-    return [each["value"] for each in status.get("addresses", ())]
 
 
 async def test_a_route_becomes_a_farm_at_the_address_of_its_gateway(kube: GatewayKube, time: VirtualTime) -> None:
@@ -558,7 +396,8 @@ async def test_nothing_is_deleted_by_an_operator_that_starts_with_an_api_server(
     for resource in (SERVICES, FARMS):
         for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == resource]:
             second.ingest.put(resource, raw)
-    reader, writer = (asyncio.create_task(work()) for work in (second.informer.run, second.decide))
+    works = (second.informer.run, second.ip_informer.run, second.decide)
+    tasks = [asyncio.create_task(work()) for work in works]
     others = [asyncio.create_task(work()) for work in (*second.readers[:2], second.reconciler.routes.work)]
     await asyncio.sleep(10)
     assert not second.gateways.claimed.is_set()
@@ -567,7 +406,7 @@ async def test_nothing_is_deleted_by_an_operator_that_starts_with_an_api_server(
     assert second.gateways.claimed.is_set()
     assert farms(kube)
     assert not [write for write in kube.writes if write.verb == "delete"]
-    for task in (reader, writer, *others):
+    for task in (*tasks, *others):
         task.cancel()
 
 
@@ -699,7 +538,7 @@ async def test_services_get_no_address_before_gateways_have_claimed_theirs(
     await asyncio.sleep(5)
     assert balanced(kube, "late") == []
     assert not second.assigner.mark([ServiceKey("default", "late")]), "its farms need not wait"
-    tasks.append(asyncio.create_task(second.informer.run()))
+    tasks += [asyncio.create_task(work()) for work in (second.informer.run, second.ip_informer.run)]
     await asyncio.sleep(5)
     assert balanced(kube, "late") == ["192.0.2.1"]
     assert addresses(kube) == ["192.0.2.0"]

@@ -1,0 +1,1 @@
+"""Envoy Gateway, which serves TCPRoutes with Envoy, a proxy: a peer for benchmarks, built only on demand."""
