@@ -15,7 +15,8 @@ from benchmarks.publish import PUBLISHED
 from benchmarks.records import Records
 from benchmarks.scope import Scope
 
-SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status")
+SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status",
+             "addresses")  # fmt: skip
 # Scenarios keep the names that they have in published records.
 _MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"

@@ -1,170 +1,120 @@
-"""``python -m benchmarks.addresses``: how soon new addresses are answered for, what that costs, and how they fail over.
+"""Addresses of Services, announced on the client's own segment: how soon, how safely, at what cost.
 
-Three nodes announce addresses of a pool on the client's own segment. Prints a line for each figure, with the bound that
-it should keep; nothing is recorded.
+Three nodes announce them, by kube-nftlb or by MetalLB beside kube-proxy, each in a cluster of its own. They take turns.
 """
 
 import asyncio
 import contextlib
 import json
 import sys
-import time
-from collections.abc import Callable
-from statistics import median
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from benchmarks import cluster
-from benchmarks.cluster import NODE, TRAFFIC
-from benchmarks.processes import usage
+from benchmarks import cluster, handovers, new_addresses, routes
+from benchmarks.announcers import IDLE, SCENARIO, STEADY, WEB, Announcer, announcer
+from benchmarks.handovers import LINK_DOWN, MOVE, POWER_OFF, RESTART
+from benchmarks.processes import PEAK, spent
+from benchmarks.records import Records
+from benchmarks.rounds import interleaved, rotated
+from benchmarks.scope import Scope
 from benchmarks.stats import quantile
-from kube_nftlb import names
-from kube_nftlb.announce.ownership import records
-from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ADDRESS_POOLS, LEASES, NFTLB_NODES, SERVICES, JsonObject
-from lab.lab import Lab
-from lab.places import CLIENT, SWITCH
+from benchmarks.subjects import ANNOUNCING, METALLB, METALLB_EAGER, NFTABLES, Subject
+from kube_nftlb import errors
+from lab.places import CLIENT
 
-_NEW, _FAILOVERS, _MANY, _OTHERS = 60, 10, 500, 2000
-_QUIET_S, _EVERY_S, _PATIENCE_S = 30.0, 0.4, 180.0
-_SETTINGS: Final = {"KUBE_NFTLB_ADDRESSES": "on", "KUBE_NFTLB_NAMESPACE_FARMS_MAX": "100000"}
+SUBJECTS: Final = tuple(map(Subject, ANNOUNCING))
+_SOME: Final = (Subject(NFTABLES), Subject(METALLB))
+PROCESSOR, ANSWER, LOST = "processor time", "time of an answer", "questions without an answer"
 
-
-def main() -> None:
-    """Measure all."""
-    operator = {**_SETTINGS, "KUBE_NFTLB_DEFAULT_ENGINE": "nftables"}
-    lab = Lab.up("bench-addresses", nodes=3, proxy="kube-nftlb", settings={"operator": operator, "agent": _SETTINGS})
-    try:
-        asyncio.run(_measure(lab))
-    finally:
-        lab.down()
+_MANY: Final = 100
+_WRITERS = 8
+_RESTED_S = 10
 
 
-async def _measure(lab: Lab) -> None:
-    async with await Kube.connect(lab.kubeconfig) as kube:
-        await kube.create(ADDRESS_POOLS, _pool("segment", "172.31.0.100-172.31.0.199", "fd00:31::1:0/112"))
-        await cluster.run_pods(kube, {"web": 6})
-        await _delays(lab, kube, "idle", 100, contextlib.nullcontext())
-        changing = cluster.others(5, 10)
-        await cluster.create_others(kube, len(changing))
-        await _delays(lab, kube, "under change", 100, cluster.steady_change(kube, changing))
-        await _failover(lab, kube)
-        only = {"l2": {"nodeSelector": {"matchLabels": {"kubernetes.io/hostname": NODE}}}}
-        await kube.create(ADDRESS_POOLS, _pool("many", "fd00:31::2:0/112", announce=only, autoAssign=False))
-        await _many(lab, kube)
+class _Extent(NamedTuple):
+    subjects: Sequence[Subject]
+    rounds: int
+    """Of new addresses."""
+    services: int
+    """New in each round, and with each load."""
+    moves: int
+    restarts: int
+    failures: int
+    faults: tuple[str, ...]
+    seconds: int
+    """For which the programs are measured, with each load."""
+    programmed: int
+    """Services that are programmed while a client asks who has addresses."""
+    flips: int
+    """Of an endpoint whose address is announced by BGP."""
 
 
-def _pool(name: str, *ranges: str, **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": ADDRESS_POOLS.api_version,
-        "kind": ADDRESS_POOLS.kind,
-        "metadata": {"name": name},
-        "spec": {"ranges": list(ranges), **spec},
-    }
+_SHORT = _Extent(_SOME, 1, 5, 1, 1, 1, (POWER_OFF,), 10, 0, 0)
+_FULL = _Extent(SUBJECTS, 5, 5, 10, 5, 5, (POWER_OFF, LINK_DOWN), 60, 2000, 20)
 
 
-def _service(name: str, ip: str) -> JsonObject:
-    families = {"ipFamilies": ["IPv6" if ":" in ip else "IPv4"], "loadBalancerIP": ip}
-    spec = {"type": "LoadBalancer", "loadBalancerClass": names.LOAD_BALANCER_CLASS, "selector": {"app": "web"}}
-    ports = [{"name": "http", "port": 80}]
-    return {
-        "metadata": {"name": name},
-        "spec": {**spec, **families, "allocateLoadBalancerNodePorts": False, "ports": ports},
-    }
+def run(records: Records, scope: Scope) -> None:
+    """Measure all subjects."""
+    asyncio.run(_run(records, _FULL if scope.full else _SHORT))
 
 
-async def _delays(
-    lab: Lab, kube: Kube, label: str, first: int, changing: contextlib.AbstractAsyncContextManager[Any]
-) -> None:
-    """Print how long after its Service was created a client connects to a new address."""
-    ips = [f"172.31.0.{first + number}" for number in range(_NEW)]
-    process = lab.popen(CLIENT, *TRAFFIC, "arrivals", "80")
-    created: dict[str, float] = {}
-    assert process.stdin  # noqa: S101 - narrows the type
-    async with changing:
-        for number, ip in enumerate(ips):
-            process.stdin.write(f"{ip}\n")
-            process.stdin.flush()
-            created[ip] = time.monotonic()
-            await kube.create(SERVICES, _service(f"new-{number}", ip), "default")
-            await asyncio.sleep(_EVERY_S)
-        met = json.loads((await asyncio.to_thread(process.communicate))[0])
-    waited = [(each["connected_at"] - created[ip]) * 1000 for ip, each in met.items() if each["connected_at"]]
-    failures = sum(len(each["failures"]) for each in met.values())
-    bound = "300 ms, 1000 ms" if label == "idle" else "500 ms"
-    text = f"median {median(waited):.0f} ms, at most {max(waited):.0f} ms, n = {len(waited)} of {_NEW}"
-    _say(f"Service to connection, {label}", f"{text}, {failures} connections failed", bound)
-    for number in range(_NEW):
-        await kube.delete(SERVICES, f"new-{number}", "default")
-    await _until(lambda: _no_leases(kube))
+async def _run(records: Records, extent: _Extent) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(announcer(subject)) for subject in extent.subjects]
+        numbers = iter(range(0, 1 << 14, extent.services))
+        for repetition in range(extent.rounds):
+            for load in (IDLE, STEADY):
+                first = next(numbers)
+                for place in rotated(places, repetition):
+                    await new_addresses.measure(records, place, load, extent.services, first)
+        for change, times in ((MOVE, extent.moves), (RESTART, extent.restarts)):
+            for repetition, place in interleaved(places, times):
+                await handovers.roll(records, place, change, repetition)
+        # How often kube-proxy syncs makes no difference to the rest.
+        once = [place for place in places if place.name != METALLB_EAGER]
+        for fault in extent.faults:
+            for repetition, place in interleaved(once, extent.failures):
+                await handovers.fail(records, place, fault, repetition)
+        for place in once:
+            await _many(records, place, extent)
+    if extent.flips:
+        await routes.measure(records, extent.flips)
 
 
-async def _failover(lab: Lab, kube: Kube) -> None:
-    """Print how long a client waits whose address's holder loses its link."""
-    ip, gaps = "172.31.0.100", []
-    await kube.create(SERVICES, _service("failing", ip), "default")
-    for _ in range(_FAILOVERS):
-        await _until(lambda: _holder(kube, ip))
-        await asyncio.sleep(3)
-        node = await _holder(kube, ip)
-        process = lab.popen(CLIENT, *TRAFFIC, "hammer", ip, "80", "--timeout", "0.5")
-        await asyncio.sleep(1)
-        lab.exec(SWITCH, "ip", "link", "set", node, "down")
-        await asyncio.sleep(6)
-        process.terminate()
-        gaps.append(json.loads(process.communicate(timeout=60)[0])["longest_gap_ms"])
-        lab.exec(SWITCH, "ip", "link", "set", node, "up")
-    text = f"median {median(gaps):.0f} ms, at most {max(gaps):.0f} ms, n = {len(gaps)}"
-    _say("link of the holder down", text, "2000 ms, 3000 ms")
+async def _many(records: Records, place: Announcer, extent: _Extent) -> None:
+    """Measure the programs with many addresses, and the answers about these while Services are programmed."""
+    ips = [next(place.ips) for _ in range(_MANY)]
+    todo = iter(enumerate(ips))
+
+    async def writer() -> None:
+        for number, ip in todo:
+            await place.create(f"many-{number}", WEB, ip)
+
+    async with new_addresses.arriving(place, "--connections", "1") as (asked, met):
+        asked.write("".join(f"{ip}\n" for ip in ips))
+        await asyncio.gather(*(writer() for _ in range(_WRITERS)))
+    if silent := [ip for ip in ips if not met[ip]["answered_at"]]:
+        raise errors.LabError(f"nobody answers for {', '.join(silent)} with {place.name}")
+    await asyncio.sleep(_RESTED_S)
+    for load in (IDLE, STEADY):
+        async with place.changing(load):
+            found = await spent(place.lab, place.programs, extent.seconds)
+        for program, (share, usage) in found.items():
+            keys: dict[str, str | int] = {"addresses": _MANY, "load": load, "process": program}
+            records.add(SCENARIO, place.name, PROCESSOR, "% of a core", share, **keys)
+            records.add(SCENARIO, place.name, PEAK, "MB", usage.peak_mb, **keys)
+    if extent.programmed:
+        await _ask(records, place, ips, extent.programmed)
 
 
-async def _many(lab: Lab, kube: Kube) -> None:
-    """Print what it costs to answer for many addresses, and how long answers take while Services are programmed."""
-    ips = [f"fd00:31::2:{number:x}" for number in range(_MANY)]
-    for number, ip in enumerate(ips):
-        await kube.create(SERVICES, _service(f"many-{number}", ip), "default")
-    await _until(lambda: _announces(kube, _MANY))
-    await asyncio.sleep(5)
-    pid = lab.pid("responder", NODE)
-    before, began = usage(pid), time.monotonic()
-    await asyncio.sleep(_QUIET_S)
-    after, seconds = usage(pid), time.monotonic() - began
-    share = (after.cpu_s - before.cpu_s) / seconds * 100
-    _say(f"responder with {_MANY} addresses", f"{share:.2f} % of a core, {after.peak_mb:.1f} MB", "1 %, 25 MB")
-    asking = lab.popen(CLIENT, sys.executable, "-m", "benchmarks.neighbours", *ips)
+async def _ask(records: Records, place: Announcer, ips: Sequence[str], services: int) -> None:
+    asking = place.lab.popen(CLIENT, sys.executable, "-m", "benchmarks.neighbours", *ips)
     await asyncio.sleep(2)
-    await cluster.create_others(kube, _OTHERS, first=100)
+    await cluster.create_others(place.kube, services, first=100)
     await asyncio.sleep(5)
     asking.terminate()
-    met = json.loads(asking.communicate(timeout=60)[0])
-    text = f"median {median(met['took']):.2f} ms, 99 % within {quantile(met['took'], 0.99):.2f} ms"
-    more = f"n = {len(met['took'])}, {met['lost']} lost"
-    _say(f"answers while {_OTHERS} Services are programmed", f"{text}, {more}", "5 ms")
-
-
-async def _holder(kube: Kube, ip: str) -> str:
-    items = (await kube.list(LEASES, label_selector=f"{records.LABEL}=true")).items
-    return dict(map(records.parse, items)).get(ip, records.NOBODY).holder
-
-
-async def _no_leases(kube: Kube) -> bool:
-    return not (await kube.list(LEASES, label_selector=f"{records.LABEL}=true")).items
-
-
-async def _announces(kube: Kube, number: int) -> bool:
-    report = await kube.get(NFTLB_NODES, NODE)
-    announced: int = (report.get("status") or {}).get("addresses", {}).get("number", 0)
-    return announced >= number
-
-
-async def _until(happened: Callable[[], Any]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not await happened():  # noqa: ASYNC110 - it happens elsewhere
-            await asyncio.sleep(0.2)
-
-
-def _say(what: str, figures: str, bound: str) -> None:
-    print(f"{what:48} {figures} (bound: {bound})", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    met = json.loads((await asyncio.to_thread(asking.communicate))[0])
+    for share in (0.5, 0.99):
+        value = quantile(met["took"], share)
+        records.add(SCENARIO, place.name, ANSWER, "ms", value, services=services, quantile=share)
+    records.add(SCENARIO, place.name, LOST, "", met["lost"], services=services)

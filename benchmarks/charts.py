@@ -2,16 +2,14 @@
 
 import functools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
 
-from benchmarks import colours, packets, series, stats
+from benchmarks import address_charts, colours, drawing, packets, series, stats
 from benchmarks.expected import RATE
 from benchmarks.headline import SUBJECTS
 from benchmarks.processes import PEAK
@@ -19,13 +17,8 @@ from benchmarks.records import Parameter
 from benchmarks.series import Groups
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
 
-mpl.use("Agg")
-
 _DPI = 90
-_PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
 _WIDTH = 0.26
-_DOTS_WIDTH = 0.21
-"""Of a subject on the chart of changes, which has one more."""
 _LOWEST_MS = 1.0
 """Where shorter times are drawn: they may even be negative, as watch events may overtake responses."""
 
@@ -37,6 +30,7 @@ CAPTIONS = {
     "datapath": "CPU time of packets and requests per second: median of the ratios to kube-proxy in the same rounds, "
     "with its 95 % interval",
     "memory": "Memory at most, of all programs on a node, and of operator and API server",
+    **address_charts.CAPTIONS,
 }
 """The titles of the charts, by name."""
 
@@ -65,6 +59,7 @@ def draw(groups: Groups, folder: Path, kube_proxy: str = "") -> dict[str, str]:
         "changes": _changes,
         "datapath": _datapath,
         "memory": _memory,
+        **address_charts.CHARTS,
     }
     for name, chart in charts.items():
         if (figure := chart(groups)) is not None:
@@ -74,27 +69,16 @@ def draw(groups: Groups, folder: Path, kube_proxy: str = "") -> dict[str, str]:
     return made
 
 
-def _find(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parameter]) -> Mapping[str, Sequence[float]]:
-    """Return the values of each subject at the first point that has these parameters."""
-    return next(
-        (
-            values
-            for (name, each, point), values in groups.items()
-            if (name, each) == (scenario, metric) and where.items() <= dict(point).items()
-        ),
-        {},
-    )
-
-
 def _one_more(groups: Groups, kube_proxy: str) -> Figure | None:
     figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
     drawn = False
+    found = [
+        (services, drawing.find(groups, "scale", series.SINGLE_CHANGE, {"services": services, "endpoints": endpoints}))
+        for services, endpoints in _BESIDE
+    ]
     for subject in SUBJECTS:
         shown = [
-            (services, [value / 1000 for value in values[subject]])
-            for services, endpoints in _BESIDE
-            if subject
-            in (values := _find(groups, "scale", series.SINGLE_CHANGE, {"services": services, "endpoints": endpoints}))
+            (services, [value / 1000 for value in values[subject]]) for services, values in found if subject in values
         ]
         if not shown:
             continue
@@ -112,12 +96,12 @@ def _one_more(groups: Groups, kube_proxy: str) -> Figure | None:
     axis.set_xscale("log")
     axis.set_xticks([services for services, _ in _BESIDE], [f"{s:,}\n× {endpoints}" for s, endpoints in _BESIDE])
     axis.xaxis.set_minor_formatter(NullFormatter())
-    _log_scale(axis)
+    drawing.log_scale(axis)
     axis.margins(y=0.12)
     axis.set_xlabel("Services × endpoints that are there already")
     axis.set_ylabel("s until one more answers")
     axis.grid(axis="y", alpha=0.3)
-    return _drawn(figure, None, drawn)
+    return drawing.finished(figure, None, drawn)
 
 
 def _seconds(value: float) -> str:
@@ -129,14 +113,14 @@ def _changes(groups: Groups) -> Figure | None:
     drawn = False
     for axis, load in zip(axes.flat, ("idle", "steady"), strict=True):
         rows = [
-            (text, _find(groups, scenario, metric, {**where, "load": load}))
+            (text, drawing.find(groups, scenario, metric, {**where, "load": load}))
             for text, scenario, metric, where in _CHANGES
         ]
-        drawn = _dots(axis, rows) or drawn
+        drawn = drawing.dots(axis, rows, SUBJECTS, _LOWEST_MS) or drawn
         axis.set_title("nothing else changes" if load == "idle" else "ten endpoints of others change each second")
-        _log_scale(axis)
+        drawing.log_scale(axis)
     axes.flat[0].set_ylabel("ms")
-    return _drawn(figure, axes.flat[0], drawn)
+    return drawing.finished(figure, axes.flat[0], drawn)
 
 
 def _datapath(groups: Groups) -> Figure | None:
@@ -192,7 +176,7 @@ def _datapath(groups: Groups) -> Figure | None:
         axis.set_xlim(-0.5, max(len(points), 1) - 0.5)
         axis.grid(axis="y", alpha=0.3)
     axes.flat[0].set_ylabel("share of kube-proxy's")
-    return _drawn(figure, axes.flat[0], drawn)
+    return drawing.finished(figure, axes.flat[0], drawn)
 
 
 def _memory(groups: Groups) -> Figure | None:
@@ -204,7 +188,7 @@ def _memory(groups: Groups) -> Figure | None:
             for number, (subject, on_node) in enumerate(_NODE_BARS):
                 processes = on_node if axis is axes.flat[0] else _CONTROL_PLANE
                 where = {"services": services, "endpoints": endpoints}
-                found = {name: _find(groups, "scale", PEAK, {**where, "process": name}) for name in processes}
+                found = {name: drawing.find(groups, "scale", PEAK, {**where, "process": name}) for name in processes}
                 heights = {name: max(values[subject]) for name, values in found.items() if subject in values}
                 place, foot = index + (number - 1) * _WIDTH, 0.0
                 if not heights:
@@ -224,43 +208,8 @@ def _memory(groups: Groups) -> Figure | None:
         axis.set_ylabel("MB")
         axis.set_title(title, fontsize=10)
         axis.grid(axis="y", alpha=0.3)
-    return _drawn(figure, axes.flat[0], drawn)
+    return drawing.finished(figure, axes.flat[0], drawn)
 
 
 def _memory_label(subject: str, process: str) -> str:
     return "kube-proxy" if subject == KUBE_PROXY else f"{colours.NAMES[subject]}: {process}"
-
-
-def _dots(axis: Axes, rows: Iterable[tuple[str, Mapping[str, Sequence[float]]]]) -> bool:
-    """Draw all samples side by side, with a line at their median. Return True if there are any."""
-    points = list(rows)
-    for number, subject in enumerate(SUBJECTS):
-        colour, label = colours.of(subject), colours.NAMES[subject]
-        for index, (_, values) in enumerate(points):
-            if subject not in values:
-                continue
-            place, samples = index + (number - 1.5) * _DOTS_WIDTH, [max(value, _LOWEST_MS) for value in values[subject]]
-            axis.scatter([place] * len(samples), samples, color=colour, s=14, alpha=0.6, linewidths=0, label=label)
-            median = statistics.median(samples)
-            axis.hlines(median, place - _DOTS_WIDTH / 3, place + _DOTS_WIDTH / 3, color=colour, linewidth=2)
-            label = ""
-    axis.set_xticks(range(len(points)), [text for text, _ in points], fontsize=9)
-    axis.grid(axis="y", alpha=0.3)
-    return any(values for _, values in points)
-
-
-def _log_scale(axis: Axes) -> None:
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter(_PLAIN)
-    axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _drawn(figure: Figure, axis: Axes | None, drawn: bool, columns: int = 5) -> Figure | None:
-    """Return a figure, with the legend of one of its axes above all, in so many columns; None if it is empty."""
-    if not drawn:
-        plt.close(figure)
-        return None
-    if axis is not None:
-        labels = axis.get_legend_handles_labels()
-        figure.legend(*labels, loc="outside upper center", ncols=columns, fontsize=8, frameon=False)
-    return figure

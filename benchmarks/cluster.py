@@ -140,10 +140,12 @@ async def steady_change(kube: Kube, slices: Mapping[str, list[str]]) -> AsyncIte
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: float = 60) -> dict[str, Any]:
-    """Wait in the client's pod until a VIP answers (``until-answers``) or refuses (``until-refuses``)."""
+async def until(
+    lab: Lab, action: str, vip: str, port: int = 80, timeout_s: float = 60, where: str = CLIENT_POD
+) -> dict[str, Any]:
+    """Wait, by default in the client's pod, until a VIP answers (``until-answers``) or refuses (``until-refuses``)."""
     arguments = (action, vip, str(port), "--interval-ms", "10", "--timeout", str(timeout_s))
-    done = await asyncio.to_thread(lab.exec, CLIENT_POD, *TRAFFIC, *arguments, timeout_s=timeout_s + 30)
+    done = await asyncio.to_thread(lab.exec, where, *TRAFFIC, *arguments, timeout_s=timeout_s + 30)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 

@@ -2,11 +2,13 @@
 
 from typing import Final
 
-from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
+from benchmarks.subjects import EAGER, KUBE_PROXY, METALLB, METALLB_EAGER, NFTABLES, NFTLB
 
 _OF_SUBJECT: Final = {
     # Longer names first, as shorter ones begin them.
     NFTABLES: "#2f8f4e",
+    METALLB_EAGER: "#5e3c99",
+    METALLB: "#c51b7d",
     EAGER: "#8c2d04",
     KUBE_PROXY: "#e08214",
     NFTLB: "#1f6fb4",
@@ -22,6 +24,8 @@ NAMES: Final = {
     NFTABLES: "kube-nftlb, engine nftables",
     KUBE_PROXY: "kube-proxy",
     EAGER: "kube-proxy, minSyncPeriod 0",
+    METALLB: "MetalLB, kube-proxy",
+    METALLB_EAGER: "MetalLB, kube-proxy, minSyncPeriod 0",
 }
 """The names of the main subjects on charts and in the table of the first screen."""
 

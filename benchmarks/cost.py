@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
-from benchmarks.processes import PEAK, usages
+from benchmarks.processes import PEAK, spent
 from benchmarks.records import Records
 from benchmarks.scope import Scope
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
@@ -121,19 +121,14 @@ async def restarts(records: Records, place: Place, programs: Sequence[str]) -> N
 
 
 async def _use(records: Records, place: Place, load: str, seconds: float) -> None:
-    programs = place.subject.programs
-    before, began = usages(place.lab, programs), time.monotonic()
-    await asyncio.sleep(seconds)
-    after, passed = usages(place.lab, programs), time.monotonic() - began
     endpoints = len(next(iter(place.slices.values()), ()))
-    for name, used in after.items():
+    for name, (share, used) in (await spent(place.lab, place.subject.programs, seconds)).items():
         parameters: dict[str, str | int | float] = {
             "services": len(place.slices),
             "endpoints": endpoints,
             "load": load,
             "process": name,
         }
-        share = (used.cpu_s - before[name].cpu_s) / passed * 100
         records.add(SCENARIO, place.subject.name, "processor time", "% of a core", share, **parameters)
         records.add(SCENARIO, place.subject.name, "memory", "MB", used.mb, **parameters)
         records.add(SCENARIO, place.subject.name, PEAK, "MB", used.peak_mb, **parameters)

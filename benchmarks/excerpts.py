@@ -1,4 +1,4 @@
-"""What the README and docs/scaling.md say of the records: a table of figures, the targets missed, and one of sizes.
+"""What documents say of the records: the README figures and the targets missed, others sizes, and addresses.
 
 Computation only. ``python -m benchmarks.report`` writes each between two comments of its document.
 """
@@ -6,14 +6,14 @@ Computation only. ``python -m benchmarks.report`` writes each between two commen
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from benchmarks import ages, colours, headline, series, targets
+from benchmarks import address_table, ages, colours, headline, series, targets
 from benchmarks.headline import Headline
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
 from benchmarks.series import Groups
 from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
 
-DOCUMENTS: Final = {"figures": "README.md", "sizes": "docs/scaling.md"}
+DOCUMENTS: Final = {"figures": "README.md", "sizes": "docs/scaling.md", "addresses": "docs/addresses-l2.md"}
 """The documents that have an excerpt, from the top of the checkout, by the excerpt's name."""
 _BEGIN, _END = "<!-- made by python -m benchmarks.report: {} -->\n", "<!-- end of {} -->"
 
@@ -95,6 +95,18 @@ def sizes(measured: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
+def addresses(measured: Iterable[Record]) -> str:
+    """Return the table of announced addresses."""
+    return "\n".join(address_table.lines(series.grouped(measured)))
+
+
+def made(name: str, measured: Sequence[Record], runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return an excerpt by its name."""
+    if name == "figures":
+        return figures(measured, runs)
+    return sizes(measured) if name == "sizes" else addresses(measured)
+
+
 def put(text: str, name: str, excerpt: str) -> str:
     """Return a document with an excerpt in its place. Raises ValueError if it has no place for it."""
     begin, end = _BEGIN.format(name), _END.format(name)
@@ -139,7 +151,7 @@ def _targets(measured: Iterable[Record]) -> Iterator[str]:
 
 
 def _memory(groups: Groups, subject: str, where: Mapping[str, Parameter], programs: Sequence[str]) -> str:
-    found = [headline.values_at(groups, "scale", PEAK, {**where, "process": name}, subject) for name in programs]
+    found = [series.values_at(groups, "scale", PEAK, {**where, "process": name}, subject) for name in programs]
     return f"{sum(map(max, found)):,.0f}" if all(found) else targets.NOT_MEASURED
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import cost, packets, series
+from benchmarks import cost, handovers, new_addresses, packets, routes, series
 from benchmarks.processes import PEAK
 from benchmarks.records import Record
-from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
+from benchmarks.subjects import ANNOUNCING, EAGER, KUBE_PROXY, METALLB_EAGER, NFTABLES, NFTLB, Subject
 
 RATE: Final = "requests per second"
 _PROXIES = (NFTLB, NFTABLES, KUBE_PROXY)
@@ -40,6 +40,11 @@ _OF_SCENARIO: Final = {
          "processor time", PEAK, cost.RESTARTED),
     ),
     "intake": _Yield((NFTLB,), (series.OPERATOR_STARTED, PEAK, "processor time")),
+    "addresses": _Yield(
+        ANNOUNCING,
+        (new_addresses.CREATED, new_addresses.GAP, new_addresses.CONNECTIONS, *new_addresses.FAILED.values(),
+         handovers.CONNECTIONS, *handovers.FAILED.values(), handovers.LONGEST),
+    ),
     "cost": _Yield(_PROXIES, ("processor time", "memory", PEAK, cost.RESTARTED, cost.ALL_BACK)),
 }  # fmt: skip
 
@@ -51,6 +56,10 @@ def of(scenario: str) -> Iterator[tuple[str, str]]:
     subjects, metrics = _OF_SCENARIO[scenario]
     for subject in subjects:
         yield from ((subject, metric) for metric in metrics)
+        if scenario == "addresses" and subject != METALLB_EAGER:
+            yield from ((subject, metric) for metric in (handovers.ANEW, "processor time", PEAK))
+        if scenario == "addresses" and subject in routes.SUBJECTS:
+            yield from ((subject, metric) for metric in (routes.ROUTED, routes.UNROUTED))
         if scenario == "endpoints":
             programs = Subject(subject).programs
             yield from ((subject, f"processor time of {program} per change") for program in programs)

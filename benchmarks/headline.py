@@ -95,20 +95,12 @@ def values_of(groups: Groups, headline: Headline, subject: str) -> Sequence[floa
         return [sum(map(max, parts))] if all(parts) else ()
     if headline.process:
         return _of_process(groups, headline, subject, headline.process)
-    return values_at(groups, headline.scenario, headline.metric, headline.where, name)
+    return series.values_at(groups, headline.scenario, headline.metric, headline.where, name)
 
 
 def _of_process(groups: Groups, headline: Headline, subject: str, process: str) -> Sequence[float]:
     where = {**headline.where, "process": process}
-    return values_at(groups, headline.scenario, headline.metric, where, subject)
-
-
-def values_at(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parameter], name: str) -> Sequence[float]:
-    """Return the values of a name in the records, at the first point that has these parameters."""
-    for (scenario_of, metric_of, point), values in groups.items():
-        if (scenario_of, metric_of) == (scenario, metric) and where.items() <= dict(point).items() and name in values:
-            return values[name]
-    return ()
+    return series.values_at(groups, headline.scenario, headline.metric, where, subject)
 
 
 def ratio(headline: Headline, values: Mapping[str, Sequence[float]], subject: str) -> stats.Interval | None:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from benchmarks import tools
 from benchmarks.scope import Scope
 from kube_nftlb.kube import timestamps
+from lab import programs
+from lab.metallb import build as metallb
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
@@ -70,6 +72,8 @@ def write(folder: Path, described: dict[str, Any]) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     versions = {query.program: version for query in _VERSIONS if (version := _version(query))}
+    if metallb.there(programs.cache_folder()):
+        versions["MetalLB"] = metallb.version().removeprefix("v")
     earlier = read(folder) if (folder / FILE).exists() else []
     runs = [run for run in earlier if run["began"] != described["began"]]
     text = json.dumps([*runs, {**described, "versions": versions}], indent=2)

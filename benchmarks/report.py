@@ -1,11 +1,13 @@
 """``python -m benchmarks.report DIR``: make a page and its charts from the records in a folder."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    address_charts,
+    address_table,
     ages,
     charts,
     colours,
@@ -31,23 +33,38 @@ def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: M
     groups = series.grouped(measured)
     units = series.units_of(measured)
     lines = ["# Performance", "", " ".join(texts.INTRODUCTION.split()), "", *_headlines(groups), ""]
-    for name in charts.CAPTIONS:
-        if name in shown:
-            lines += [f"![{shown[name]}](performance/{name}.png)", ""]
+    lines += _pictures(shown, charts.CAPTIONS.keys() - address_charts.CAPTIONS.keys())
     lines += [
         "## Targets",
         "",
         *_targets(measured),
         "",
+        "## Addresses",
+        "",
+        " ".join(texts.ADDRESSES.split()),
+        "",
+        *address_table.lines(groups),
+        "",
+        *_pictures(shown, address_charts.CAPTIONS.keys()),
         "## All figures",
         "",
         *(f"- {each}" for each in texts.TERMS),
         "",
     ]
     for chapter in texts.CHAPTERS:
-        if any(record.scenario == chapter.scenario for record in measured):
+        if any(record.scenario == chapter.scenario for record in measured) or any(expected.of(chapter.scenario)):
             lines += [*_chapter(chapter, measured, runs, groups, units), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _pictures(shown: Mapping[str, str], names: Collection[str]) -> list[str]:
+    """Return the lines of the pictures of these names that are shown, in the order of all."""
+    return [
+        line
+        for name in charts.CAPTIONS
+        if name in names and name in shown
+        for line in (f"![{shown[name]}](performance/{name}.png)", "")
+    ]
 
 
 def _headlines(groups: Groups) -> Iterator[str]:
@@ -155,7 +172,7 @@ def write(run: Path, docs: Path) -> None:
     for name, document in excerpts.DOCUMENTS.items():
         path = docs.parent / document
         if docs.name == "docs" and path.exists():
-            made = excerpts.figures(measured, runs) if name == "figures" else excerpts.sizes(measured)
+            made = excerpts.made(name, measured, runs)
             path.write_text(excerpts.put(path.read_text(encoding="utf-8"), name, made), encoding="utf-8")
 
 

@@ -31,6 +31,14 @@ def grouped(records: Iterable[Record]) -> Groups:
     return groups
 
 
+def values_at(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parameter], name: str) -> Sequence[float]:
+    """Return the values of a name in the records, at the first point that has these parameters."""
+    for (scenario_of, metric_of, point), values in groups.items():
+        if (scenario_of, metric_of) == (scenario, metric) and where.items() <= dict(point).items() and name in values:
+            return values[name]
+    return ()
+
+
 def units_of(records: Iterable[Record]) -> Units:
     """Return the unit of each metric by (scenario, metric)."""
     return {(record.scenario, record.metric): record.unit for record in records}

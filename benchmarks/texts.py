@@ -118,6 +118,28 @@ CHAPTERS = (
         """,
     ),
     Chapter(
+        "addresses",
+        "Addresses that nodes announce",
+        """
+        Three nodes, and a client on their segment, which has no proxy of its own. MetalLB has its speakers' member
+        list on, as by default, and no webhooks; its programs and kube-proxy are built from their Go modules. New
+        addresses: the client asks the segment by ARP, fifty times a second, from before the Service is created, until
+        the first answer; times start before the request that creates the Service, whose pods are ready, and end with
+        the first try that is served; a try is begun every 10 ms, whatever becomes of earlier ones. The connections are
+        others, 50 ms apart; one that takes longer than 2 s has timed out: conntrack of a node remembers a SYN that
+        comes before the rules, and does not translate it when it is sent again either. Services are created 2.3 s
+        apart. `steady`: ten times a second an endpoint of another Service is replaced. Moves and rolling restarts,
+        while others change: the Service has externalTrafficPolicy Local, the successor of a pod is ready before that
+        ends, and it serves for 5 s more; two threads connect without a pause, and a connection that is open as its
+        address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
+        `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.5 s.
+        Programs are measured with 100 addresses; while 2,000 other Services are programmed, the client asks who has
+        these, one after another. By BGP, in clusters of their own: two routers with FRR; kube-nftlb has BIRD, and
+        MetalLB its native mode; times are from the change of the endpoint until the kernel of the router has a route,
+        or none. The subjects take turns, each in a cluster of its own.
+        """,
+    ),
+    Chapter(
         "status",
         "How soon kubectl get farms is right",
         """
@@ -127,6 +149,15 @@ CHAPTERS = (
         """,
     ),
 )
+
+ADDRESSES = """
+Addresses of Services of type LoadBalancer, which three nodes announce by ARP on the client's own segment: kube-nftlb
+with each of its engines, and MetalLB in L2 mode beside kube-proxy in nftables mode, by default and with
+`minSyncPeriod: 0`. A node that answers for an address may not serve it yet: from the first answer on the client
+connects twenty times to each new address, one connection after another, and tries every 10 ms until it is served.
+Times are medians, with the lowest and the highest of n values in brackets; of connections that fail the table has
+all, of all. How all of it is measured is [below](#all-figures), in the section of the scenario `addresses`.
+"""
 
 TERMS = (
     (

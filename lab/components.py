@@ -10,6 +10,7 @@ from kube_nftlb.announce.bird.process import AGENT_ENDS_S
 from lab import flags
 from lab.addresses import NodePlan
 from lab.flannel import config as flannel
+from lab.metallb import plan as metallb
 from lab.routing import packages, plan
 from lab.routing.plan import RouterPlan
 from lab.state import LabFiles
@@ -26,6 +27,8 @@ BIRD = packages.BIRD
 KUBE_PROXY = "kube-proxy"
 BESIDE = "+kube-nftlb"
 """The end of the names of proxies that run while nftlb and the agents wait to be started."""
+WITH_METALLB = "+metallb"
+"""The end of the name of one beside which MetalLB assigns and announces addresses."""
 SCHEDULER = "scheduler"
 CONTAINERD = "containerd"
 FLANNEL = "flanneld"
@@ -137,6 +140,16 @@ class Blueprint:
             return [*proxies, *self._waiting(agents)] if self.has_kube_nftlb else proxies
         return []
 
+    def announcers(self) -> list[Component]:
+        """Return MetalLB's programs, which look for their Pods when they start; none in a lab without them."""
+        if metallb.CONTROLLER not in self.programs:
+            return []
+        arguments, environment = metallb.controller()
+        return [
+            self._announcer(metallb.CONTROLLER, None, environment, *arguments),
+            *(self._announcer(metallb.SPEAKER, node, self._of_speaker(node)) for node in self.nodes),
+        ]
+
     @property
     def has_kube_nftlb(self) -> bool:
         """True if there is an operator, and each node has an agent, which may have to be started."""
@@ -156,6 +169,7 @@ class Blueprint:
             *self.frr(),
             *self.operators_and_daemons(),
             *self.proxies(),
+            *self.announcers(),
         ]
 
     def _etcd(self) -> Component:
@@ -198,9 +212,19 @@ class Blueprint:
         )
 
     def _kube_proxy(self, node: NodePlan) -> Component:
-        mode = self.proxy.removesuffix(BESIDE).rpartition("-")[2]
+        mode = self.proxy.partition("+")[0].rpartition("-")[2]
         own = {**flags.kube_proxy(self.files, node, mode), **self._settings(KUBE_PROXY, node)}
         return Component(KUBE_PROXY, node.name, self._command("kube-proxy", own))
+
+    def _announcer(
+        self, name: str, node: NodePlan | None, environment: Mapping[str, str], *arguments: str
+    ) -> Component:
+        where = node.name if node else None
+        own = {**environment, "KUBECONFIG": str(self.files.kubeconfig_of(name, where)), **self._settings(name, node)}
+        return Component(name, where, (str(self.programs[name]), *arguments), own)
+
+    def _of_speaker(self, node: NodePlan) -> Mapping[str, str]:
+        return metallb.speaker(node, str(self.files.metallb_secret))
 
     def _command(self, program: str, own: Mapping[str, str]) -> tuple[str, ...]:
         return (str(self.programs[program]), *(f"--{flag}={value}" for flag, value in own.items()))

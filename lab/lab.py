@@ -14,6 +14,8 @@ from lab.addresses import NodePlan
 from lab.containers import images, probe
 from lab.gateway import crds
 from lab.kubelet import plugins
+from lab.metallb import build as metallb
+from lab.metallb.plan import CONTROLLER
 from lab.places import Places, host_pids, split_pod
 from lab.routing import packages
 from lab.routing.plan import plan_routers
@@ -88,7 +90,7 @@ class Lab:
             routers=routers,
             programs=found,
             settings=settings or {},
-            crds=_gateway_crds(gateway_api, gateway_experimental, report),
+            crds=[*_gateway_crds(gateway_api, gateway_experimental, report), *_crds_of_metallb(found)],
             report=report,
         )
         return cls(name)
@@ -222,6 +224,10 @@ class Lab:
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node}, _CONTROL_S)
+
+
+def _crds_of_metallb(found: Mapping[str, Path]) -> list[Path]:
+    return [metallb.crds(found[CONTROLLER].parent)] if CONTROLLER in found else []
 
 
 def _gateway_crds(standard: bool, experimental: bool, report: Callable[[str], None]) -> list[Path]:

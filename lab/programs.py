@@ -10,6 +10,7 @@ from pathlib import Path
 from kube_nftlb import errors
 from lab import build, components, debian, versions
 from lab.flannel import build as flannel_build
+from lab.metallb import build as metallb_build
 from lab.progress import Report
 from lab.versions import Version
 
@@ -32,6 +33,7 @@ PACKAGES_OF_PROXY = {
     "kube-proxy-iptables": {"iptables": "iptables"},
     "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
     "kube-proxy-nftables+kube-nftlb": {"conntrack": "conntrack"},
+    "kube-proxy-nftables+metallb": {},
     "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "conntrack": "conntrack"},
     "none": {},
 }
@@ -96,6 +98,8 @@ def _other_programs(proxy: str, report: Report, *, with_containers: bool) -> dic
         found[program] = debians(program, report)
     if with_nftlb:
         found["nftlb"] = build.nftlb(cache_folder(), report)
+    if proxy.endswith(components.WITH_METALLB):
+        found |= metallb_build.programs(cache_folder(), report)
     return found
 
 

@@ -93,12 +93,28 @@ async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
         listing = await client.list(resources.NODES)
         return nodes <= {item["metadata"]["name"] for item in listing.items if is_true(item, "Ready")}
 
+    await _until(are_ready, "all nodes are Ready")
+    await until_account(client, "default")
+
+
+async def until_account(client: Kube, namespace: str) -> None:
+    """Wait until a namespace has the service account that Pods without another one need."""
+
     async def has_service_account() -> bool:
-        await client.get(_SERVICE_ACCOUNTS, "default", "default")
+        await client.get(_SERVICE_ACCOUNTS, "default", namespace)
         return True
 
-    await _until(are_ready, "all nodes are Ready")
-    await _until(has_service_account, "the default service account exists")
+    await _until(has_service_account, f"the default service account of {namespace} exists")
+
+
+async def until_pods_run(client: Kube, namespace: str, number: int) -> None:
+    """Wait until so many Pods of a namespace have their addresses."""
+
+    async def have_addresses() -> bool:
+        items = (await client.list(resources.PODS, namespace)).items
+        return sum("podIP" in item.get("status", {}) for item in items) >= number
+
+    await _until(have_addresses, f"{number} Pods of {namespace} run")
 
 
 async def until_agents_ready(client: Kube, nodes: set[str]) -> None:

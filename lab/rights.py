@@ -27,6 +27,8 @@ _CLUSTER_ROLES = Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced
 _CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 _ROLES = Resource(_RBAC, "v1", "Role", "roles")
 _ROLE_BINDINGS = Resource(_RBAC, "v1", "RoleBinding", "rolebindings")
+KINDS = {each.kind: each for each in (_ACCOUNTS, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, _ROLES, _ROLE_BINDINGS)}
+"""The kinds of objects that give rights, by name."""
 _FILES = {OPERATOR_ACCOUNT: "operator", AGENT_ACCOUNT: "agent"}
 _MORE = {
     "KUBE_NFTLB_READINESS_GATE": "operator-readiness-gate",
@@ -60,14 +62,26 @@ async def grant(
 
 async def operator_token(client: Kube) -> str:
     """Return a token of the operator's service account."""
-    return await _token(client, OPERATOR_ACCOUNT, {})
+    return await token(client, NAMESPACE, OPERATOR_ACCOUNT)
 
 
 async def agent_token(client: Kube, plan: NodePlan) -> str:
     """Return a token of the agents' service account, bound to a Node once it exists."""
     node = await until_created(client, resources.NODES, plan.name)
     reference = {"apiVersion": "v1", "kind": "Node", "name": plan.name, "uid": node["metadata"]["uid"]}
-    return await _token(client, AGENT_ACCOUNT, {"boundObjectRef": reference})
+    return await token(client, NAMESPACE, AGENT_ACCOUNT, {"boundObjectRef": reference})
+
+
+async def token(client: Kube, namespace: str, account: str, spec: JsonObject | None = None) -> str:
+    """Return a token of a service account; ``spec`` has further fields of the request."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _LIFETIME_S, **(spec or {})},
+    }
+    answer = await client.request("POST", _ACCOUNTS.path(namespace, account, "token"), body=request)
+    made: str = answer["status"]["token"]
+    return made
 
 
 def _needed(files: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
@@ -96,14 +110,3 @@ def _objects(rules: Path, account: str, file: str, more: Collection[str]) -> lis
         (_ROLES, role(here, f"{file}-namespace", *(_IN_NAMESPACE[each] for each in more if each in _IN_NAMESPACE))),
         (_ROLE_BINDINGS, binding(here, "Role")),
     ]
-
-
-async def _token(client: Kube, account: str, spec: JsonObject) -> str:
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _LIFETIME_S, **spec},
-    }
-    answer = await client.request("POST", _ACCOUNTS.path(NAMESPACE, account, "token"), body=request)
-    token: str = answer["status"]["token"]
-    return token

@@ -124,6 +124,11 @@ class LabFiles:
         return self.root / "routers" / "secret"
 
     @property
+    def metallb_secret(self) -> Path:
+        """The folder with the key of MetalLB's speakers, as a mounted Secret."""
+        return self.secrets / "metallb"
+
+    @property
     def pause_image(self) -> Path:
         """The archive of the image whose process holds a pod's namespaces."""
         return self.root / "nodes" / "pause.tar"

@@ -1,10 +1,11 @@
 """Set up the network of a lab, start its components and keep them running."""
 
 import asyncio
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
@@ -14,10 +15,14 @@ from lab.containers import archive, config, images
 from lab.containers import nodes as container_nodes
 from lab.flannel import config as flannel
 from lab.kubelet import plugins
+from lab.metallb import plan as metallb
 from lab.places import CLIENT
 from lab.processes import Process, Processes
 from lab.routing import plan
 from lab.routing.plan import RouterPlan
+
+if TYPE_CHECKING:
+    from kube_nftlb.kube.client import Kube
 
 _LOG_TAIL_BYTES = 1500
 _CRASH_LOOP = 3
@@ -89,9 +94,23 @@ class Supervisor:
                     self._write_kubeconfig(components.AGENT, node.name, await rights.agent_token(client, node))
             self._start(self._blueprint.proxies())
             await readiness.until_nodes_ready(client, nodes)
+            if announcers := self._blueprint.announcers():
+                await self._start_metallb(client, announcers)
             if self._blueprint.proxy == "kube-nftlb":
                 self._report("waiting for the agents")
                 await readiness.until_agents_ready(client, nodes)
+
+    async def _start_metallb(self, client: "Kube", announcers: list[Component]) -> None:
+        from lab import metallb_rights
+        from lab.metallb import build
+
+        manifest = build.manifest(self._blueprint.programs[announcers[0].name].parent)
+        await metallb_rights.grant(client, manifest.read_text(), self._blueprint.nodes)
+        self._files.metallb_secret.mkdir(mode=0o700)
+        (self._files.metallb_secret / metallb.SECRET_KEY).write_text(secrets.token_urlsafe(128))
+        for component in announcers:
+            self._write_kubeconfig(component.name, component.node, await metallb_rights.token(client, component.name))
+        self._start(announcers)
 
     def _settings_of(self, component: str) -> Mapping[str, str]:
         return self._blueprint.settings.get(component, {})

@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     arriving.add_argument("--connections", type=int, default=20, help="connections to each")
     arriving.add_argument("--every-ms", type=float, default=50)
     arriving.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
+    arriving.add_argument("--tries", action="store_true", help="also try each every 10 ms until it is answered")
     arriving.add_argument("--patience", type=float, default=30, metavar="S", help="time for the last ones to arrive")
 
     echoing = actions.add_parser("echo", help="answer what `steady` sends, until SIGTERM")
@@ -93,6 +94,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         print("begun", file=sys.stderr, flush=True)
         return steady.Steady(streams).run(stop, arguments.seconds)
     if arguments.action == "arrivals":
+        print("begun", file=sys.stderr, flush=True)
         return asyncio.run(
             arrivals.arrivals(
                 arguments.port,
@@ -100,6 +102,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
                 arguments.every_ms / 1000,
                 arguments.timeout,
                 arguments.patience,
+                tries=arguments.tries,
             )
         )
     if arguments.action.startswith("until"):

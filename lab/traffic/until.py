@@ -12,10 +12,11 @@ _IN_A_ROW = 3
 
 def until_answers(target: Target, interval_s: float, timeout_s: float) -> dict[str, Any]:
     """Open a new connection at each interval, without waiting for earlier ones, until one is answered."""
-    return asyncio.run(_until_answers(target, interval_s, timeout_s))
+    return asyncio.run(first_answer(target, interval_s, timeout_s))
 
 
-async def _until_answers(target: Target, interval_s: float, timeout_s: float) -> dict[str, Any]:
+async def first_answer(target: Target, interval_s: float, timeout_s: float) -> dict[str, Any]:
+    """Do the same as ``until_answers``, asynchronously."""
     deadline, attempts = time.monotonic() + timeout_s, 0
     answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from pyroute2 import IPRoute
 
+from lab.routing import hops as of_router
 from tests.functional.cluster import Cluster, eventually
 
 _EVERY_S = 0.002
-_MAIN = 254
-_FAMILIES = {4: 2, 6: 10}
-"""AF_INET and AF_INET6."""
 
 
 def hops(cluster: Cluster, router: str, ip: str) -> list[str]:
@@ -19,7 +17,7 @@ def hops(cluster: Cluster, router: str, ip: str) -> list[str]:
 
     def read() -> list[str]:
         with IPRoute() as netlink:
-            return _hops(netlink, ip)
+            return of_router.hops(netlink, ip)
 
     names = {str(node.addresses[0].ip): node.name for node in cluster.lab.nodes}
     return sorted(names.get(hop, hop) for hop in cluster.lab.inside(router, read))
@@ -54,17 +52,7 @@ class RouteWatch:
             self._watching.set()
             until = time.monotonic() + 20
             while time.monotonic() < until:
-                if self._wanted(len(_hops(netlink, self._ip))):
+                if self._wanted(len(of_router.hops(netlink, self._ip))):
                     self.took_s = time.monotonic() - self._began
                     return
                 time.sleep(_EVERY_S)
-
-
-def _hops(netlink: IPRoute, ip: str) -> list[str]:
-    """The gateways of the route to an address, in this network namespace."""
-    family = _FAMILIES[6 if ":" in ip else 4]
-    found: list[str] = []
-    for entry in netlink.get_routes(family=family, table=_MAIN):
-        if entry.get_attr("RTA_DST") == ip:
-            found += [hop.get_attr("RTA_GATEWAY") for hop in entry.get_attr("RTA_MULTIPATH") or [entry]]
-    return found

@@ -41,7 +41,7 @@ def test_what_a_scenario_measures_is_on_the_page_or_said_to_be_missing(scenario:
     lost = expected.lacking(scenario, measured)
     for subject, metric in expected.of(scenario):
         if metric in lost.get(subject, ()):
-            assert re.search(rf"^- not measured: {subject}: .*{re.escape(metric)}", page, re.MULTILINE), (
+            assert re.search(rf"^- not measured: {re.escape(subject)}: .*{re.escape(metric)}", page, re.MULTILINE), (
                 subject,
                 metric,
             )
@@ -61,7 +61,7 @@ def test_no_record_of_a_run_is_lost() -> None:
 @pytest.mark.parametrize("name", excerpts.DOCUMENTS)
 def test_what_documents_say_of_the_records_is_so(name: str) -> None:
     measured = records.read(RUNS)
-    made = excerpts.figures(measured, machine.read(RUNS)) if name == "figures" else excerpts.sizes(measured)
+    made = excerpts.made(name, measured, machine.read(RUNS))
     document = (CHECKOUT / excerpts.DOCUMENTS[name]).read_text()
     assert excerpts.put(document, name, made) == document, (
         "python -m benchmarks.report benchmarks/results/published --docs docs makes it anew"
