@@ -1,6 +1,7 @@
 import json
+from datetime import timedelta
 
-from tests.functional.leftovers import refused
+from tests.functional.leftovers import beginnings, refused
 
 
 def test_a_right_that_is_missing_is_told_from_an_api_server_that_starts() -> None:
@@ -14,3 +15,14 @@ def test_a_right_that_is_missing_is_told_from_an_api_server_that_starts() -> Non
     missing = f'{forbidden}: RBAC: [clusterrole.rbac.authorization.k8s.io "{{}}" not found]'
     assert refused(line(1, missing.format("system:discovery"))) == []
     assert refused(line(1, missing.format("kube-nftlb-agent"))) != []
+
+
+def test_an_api_server_reads_roles_for_a_while_after_it_has_begun() -> None:
+    (began,) = beginnings("I0101 00:00:10.063937       4 secure_serving.go:216] Serving securely on [::]:6443\n", 2026)
+
+    def line(second: float) -> str:
+        at = began + timedelta(seconds=second)
+        return json.dumps({"error": "403 Forbidden: nodes is forbidden", "timestamp": at.isoformat()})
+
+    early, soon, late = line(-1), line(3), line(16)
+    assert refused(f"{early}\n{soon}\n{late}", [began]) == [early, late]
