@@ -33,7 +33,7 @@ def run(lab: Lab, engine: str, only: str, folder: Path) -> Run:
         "run-test": only,
         "usable-address": _USABLE,
         "unusable-address": _UNUSABLE,
-        "report-output": str(folder / selection.report_name(engine)),
+        "report-output": str((folder / selection.report_name(engine)).resolve()),
         "mode": engine,
         # The nodes share the processors of one machine.
         "disable-parallel-tests": "true",
