@@ -24,7 +24,7 @@ _LOWEST_MS = 1.0
 
 CAPTIONS = {
     "one-more": "How long until one more Service answers, beside Services that are there already (every sample; lower "
-    "is better; kube-proxy up to 1.36 lists its whole table at each sync, kubernetes/kubernetes#139513)",
+    "is better; by default kube-proxy syncs at most once a second, minSyncPeriod: 1s)",
     "changes": "How soon a change has effect, every sample, in ms (lower is better; by default kube-proxy syncs at "
     "most once a second, minSyncPeriod: 1s; what took less than 1 ms is at the lower edge)",
     "datapath": "CPU time of packets and requests per second: median of the ratios to kube-proxy in the same rounds, "
@@ -71,18 +71,23 @@ def draw(groups: Groups, folder: Path, kube_proxy: str = "") -> dict[str, str]:
 
 def _one_more(groups: Groups, kube_proxy: str) -> Figure | None:
     figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
-    drawn = False
-    found = [
-        (services, drawing.find(groups, "scale", series.SINGLE_CHANGE, {"services": services, "endpoints": endpoints}))
+    measured = [
+        (services, endpoints, values)
         for services, endpoints in _BESIDE
+        if (
+            values := drawing.find(
+                groups, "scale", series.SINGLE_CHANGE, {"services": services, "endpoints": endpoints}
+            )
+        )
     ]
     for subject in SUBJECTS:
         shown = [
-            (services, [value / 1000 for value in values[subject]]) for services, values in found if subject in values
+            (services, [value / 1000 for value in values[subject]])
+            for services, _, values in measured
+            if subject in values
         ]
         if not shown:
             continue
-        drawn = True
         colour = colours.of(subject)
         for services, samples in shown:
             axis.scatter([services] * len(samples), samples, color=colour, s=22, alpha=0.8)
@@ -91,17 +96,17 @@ def _one_more(groups: Groups, kube_proxy: str) -> Figure | None:
         services, last = shown[-1][0], medians[-1]
         name = colours.NAMES[subject].replace("kube-proxy", f"kube-proxy {kube_proxy}".strip())
         label = f"{name}: {_seconds(last)}"
-        offset, align = ((-6, 9), "right") if services == _BESIDE[-1][0] else ((8, -3), "left")
+        offset, align = ((-6, 9), "right") if services == measured[-1][0] else ((8, -3), "left")
         axis.annotate(label, (services, last), offset, textcoords="offset points", ha=align, color=colour, fontsize=9)
     axis.set_xscale("log")
-    axis.set_xticks([services for services, _ in _BESIDE], [f"{s:,}\n× {endpoints}" for s, endpoints in _BESIDE])
+    axis.set_xticks([number for number, _, _ in measured], [f"{number:,}\n× {each}" for number, each, _ in measured])
     axis.xaxis.set_minor_formatter(NullFormatter())
     drawing.log_scale(axis)
     axis.margins(y=0.12)
     axis.set_xlabel("Services × endpoints that are there already")
     axis.set_ylabel("s until one more answers")
     axis.grid(axis="y", alpha=0.3)
-    return drawing.finished(figure, None, drawn)
+    return drawing.finished(figure, None, bool(measured))
 
 
 def _seconds(value: float) -> str:
