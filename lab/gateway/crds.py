@@ -3,10 +3,12 @@
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from lab import go, locks, programs
-from lab.progress import Report
+from lab.progress import Count, Report
 
 _MODULE = Path(__file__).parent
 _PATH = "sigs.k8s.io/gateway-api"
@@ -24,23 +26,14 @@ def version() -> str:
 
 def ensure(report: Report) -> Path:
     """Return the folder with a YAML file for each CRD, fetched into the cache if it is missing. Raises LabError."""
-    cache = programs.cache_folder()
-    target = cache / "gateway-api" / version()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with locks.locked(cache / "gateway-api.lock", report) as count:
-        if target.exists():
-            return target
-        toolchain = go.find(_MODULE, cache, report)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
-            # Go writes beside go.mod, and the folder of the module may be read-only.
-            module, made = Path(folder, "module"), Path(folder, "crds")
-            shutil.copytree(_MODULE, module)
-            report(f"fetching the CustomResourceDefinitions of the Gateway API {version()}")
-            found = go.download(toolchain, module, _PATH, cache, count) / _CHANNEL
-            shutil.copytree(found, made, ignore=shutil.ignore_patterns(_LEFT_OUT), copy_function=shutil.copyfile)
-            made.chmod(0o755)
-            made.rename(target)
-    return target
+
+    def fill(made: Path, source: _Source) -> None:
+        found = go.download(source.toolchain, source.module, _PATH, source.cache, source.progress) / _CHANNEL
+        shutil.copytree(found, made, ignore=shutil.ignore_patterns(_LEFT_OUT), copy_function=shutil.copyfile)
+        made.chmod(0o755)
+
+    saying = f"fetching the CustomResourceDefinitions of the Gateway API {version()}"
+    return _once(version(), _MODULE, saying, fill, report)
 
 
 def experimental_version() -> str:
@@ -50,20 +43,42 @@ def experimental_version() -> str:
 
 def ensure_experimental(report: Report) -> Path:
     """Return a folder with the same, but for Gateways: they are those of the experimental channel. Raises LabError."""
-    cache, newer, standard = programs.cache_folder(), experimental_version(), ensure(report)
-    target = cache / "gateway-api" / f"{version()}-experimental-{newer}"
+    newer, standard = experimental_version(), ensure(report)
+
+    def fill(made: Path, source: _Source) -> None:
+        found = go.download_zip(source.toolchain, source.module, _PATH, newer, source.cache, source.progress)
+        shutil.copytree(standard, made)
+        with zipfile.ZipFile(found) as archive:
+            text = archive.read(f"{_PATH}@{newer}/config/crd/experimental/{_GATEWAYS}")
+        (made / _GATEWAYS).write_bytes(text)
+
+    saying = f"fetching the experimental Gateways of the Gateway API {newer}"
+    return _once(f"{version()}-experimental-{newer}", _EXPERIMENTAL, saying, fill, report)
+
+
+class _Source(NamedTuple):
+    """Where a module comes from: what the functions of ``go`` want."""
+
+    toolchain: Path
+    module: Path
+    cache: Path
+    progress: Count
+
+
+def _once(name: str, pinned: Path, saying: str, fill: Callable[[Path, _Source], None], report: Report) -> Path:
+    """Return a folder of the cache, made by ``fill`` of the module that ``pinned`` requires if it is missing."""
+    cache = programs.cache_folder()
+    target = cache / "gateway-api" / name
+    target.parent.mkdir(parents=True, exist_ok=True)
     with locks.locked(cache / "gateway-api.lock", report) as count:
         if target.exists():
             return target
-        toolchain = go.find(_EXPERIMENTAL, cache, report)
+        toolchain = go.find(pinned, cache, report)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            # Go writes beside go.mod, and the folder of the module may be read-only.
             module, made = Path(folder, "module"), Path(folder, "crds")
-            shutil.copytree(_EXPERIMENTAL, module)
-            report(f"fetching the experimental Gateways of the Gateway API {newer}")
-            found = go.download_zip(toolchain, module, _PATH, newer, cache, count)
-            shutil.copytree(standard, made)
-            with zipfile.ZipFile(found) as archive:
-                text = archive.read(f"{_PATH}@{newer}/config/crd/experimental/{_GATEWAYS}")
-            (made / _GATEWAYS).write_bytes(text)
+            shutil.copytree(pinned, module)
+            report(saying)
+            fill(made, _Source(toolchain, module, cache, count))
             made.rename(target)
     return target
