@@ -187,9 +187,14 @@ def _datapath(groups: Groups) -> Figure | None:
 def _memory(groups: Groups) -> Figure | None:
     figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
     drawn = False
+    measured = [
+        (services, endpoints)
+        for services, endpoints in _BESIDE
+        if drawing.find(groups, "scale", PEAK, {"services": services, "endpoints": endpoints, "process": "apiserver"})
+    ]
     for axis, title in zip(axes.flat, ("on each node", "API server (plain) and operator (hatched), once"), strict=True):
         labelled: set[str] = set()
-        for index, (services, endpoints) in enumerate(_BESIDE):
+        for index, (services, endpoints) in enumerate(measured):
             for number, (subject, on_node) in enumerate(_NODE_BARS):
                 processes = on_node if axis is axes.flat[0] else _CONTROL_PLANE
                 where = {"services": services, "endpoints": endpoints}
@@ -208,7 +213,7 @@ def _memory(groups: Groups) -> Figure | None:
                     )  # fmt: skip
                     labelled.add(label)
                     foot, drawn = foot + height, True
-        axis.set_xticks(range(len(_BESIDE)), [f"{s:,}\n× {endpoints}" for s, endpoints in _BESIDE])
+        axis.set_xticks(range(len(measured)), [f"{s:,}\n× {endpoints}" for s, endpoints in measured])
         axis.set_xlabel("Services × endpoints")
         axis.set_ylabel("MB")
         axis.set_title(title, fontsize=10)
