@@ -250,7 +250,8 @@ def test_rolling_update(bed: Testbed, balanced: Make, start: Start, ips: dict[st
     balanced(externalTrafficPolicy=policy, selector=app)
 
     def run() -> Pod:
-        return start(bed.nodes[0], labels=app, terminationGracePeriodSeconds=2)
+        # The EndpointSlice controller may come late: it waits a second if its caches are old.
+        return start(bed.nodes[0], labels=app, terminationGracePeriodSeconds=30)
 
     pod = run()
     with bed.route(ips["ipv4"], bed.nodes[0]):
