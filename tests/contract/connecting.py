@@ -1,17 +1,20 @@
 """A client that connects all the time, as a program of its own: ``python connecting.py ADDRESS PORT PATIENCE_S``.
 
-Each attempt lasts so long at most; less than a second, so that none waits for TCP to repeat a packet. Who is connected
-waits for the answer: the server's backlog would overflow, and the kernel drop packets, where the client got more
-processor time than it. The program ends with its standard input, and prints what came of all attempts, and the longest
-time in seconds without one that was served.
+Each attempt comes from an address of its own (127.0.0.0/8), so that none is a client which a farm remembers. It lasts
+so long at most; less than a second, so that none waits for TCP to repeat a packet. Who is connected waits for the
+answer: the server's backlog would overflow, and the kernel drop packets, where the client got more processor time than
+it. The program ends with its standard input, and prints what came of all attempts, and the longest time in seconds
+without one that was served.
 """
 
+import itertools
 import json
 import select
 import socket
 import sys
 import time
 from collections import Counter
+from ipaddress import IPv4Address
 
 _ANSWER_S = 10
 
@@ -20,11 +23,13 @@ def main() -> None:
     """Connect until told to stop."""
     address, port, patience_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     counts: Counter[str] = Counter()
+    clients = itertools.cycle(range(0x7F010001, 0x7FFFFFFF))
     longest_s, served_at = 0.0, time.monotonic()
     print("begun", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
         with socket.socket() as opened:
             opened.settimeout(patience_s)
+            opened.bind((str(IPv4Address(next(clients))), 0))
             try:
                 opened.connect((address, port))
             except TimeoutError:
