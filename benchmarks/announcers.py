@@ -23,6 +23,8 @@ WEB, LOCAL = "web", "local"
 IDLE, STEADY = "idle", "steady"
 _OTHERS, _OTHERS_ENDPOINTS = 50, 2
 _FIRST, _LAST = "172.31.0.16", "172.31.0.199"
+_VIPS = 128
+"""The block of the cluster IPs, which the API server would choose among those of other Services, before these have them."""
 _LINK: Final = "eth0"
 _ANSWERS_WITHIN_S = 60
 METALLB_GROUP: Final = "metallb.io"
@@ -75,6 +77,7 @@ class Announcer(NamedTuple):
         own = {"loadBalancerClass": names.LOAD_BALANCER_CLASS} if self.subject.ours else {}
         body = {
             "type": "LoadBalancer",
+            "clusterIP": cluster.vip(_VIPS, int(ip_address(ip)) - int(ip_address(_FIRST))),
             "allocateLoadBalancerNodePorts": False,
             "selector": {"app": app} if app else None,
         }
