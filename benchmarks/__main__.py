@@ -16,7 +16,7 @@ from benchmarks.records import Records
 from benchmarks.scope import Scope
 
 SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status",
-             "addresses")  # fmt: skip
+             "addresses", "routes")  # fmt: skip
 # Scenarios keep the names that they have in published records.
 _MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"

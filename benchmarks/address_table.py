@@ -21,6 +21,7 @@ class Row(NamedTuple):
     text: str
     metric: str
     where: Mapping[str, Parameter]
+    scenario: str = SCENARIO
 
 
 TIMES: Final = (
@@ -35,8 +36,9 @@ TIMES: Final = (
         {"change": RESTART}),
     Row("the node is powered off that has the address: a client connects anew", handovers.ANEW, {"fault": POWER_OFF}),
     Row("its link goes down: a client connects anew", handovers.ANEW, {"fault": LINK_DOWN}),
-    Row("by BGP, an endpoint becomes ready: a router has a route", routes.ROUTED, {}),
-    Row("by BGP, the last endpoint is no longer ready: the router has no route", routes.UNROUTED, {}),
+    Row("by BGP, an endpoint becomes ready: a router has a route", routes.ROUTED, {}, routes.SCENARIO),
+    Row("by BGP, the last endpoint is no longer ready: the router has no route", routes.UNROUTED, {},
+        routes.SCENARIO),
 )  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def lines(groups: Groups) -> Iterator[str]:
     yield f"| | {' | '.join(colours.NAMES[subject] for subject in ANNOUNCING)} | n |"
     yield "|---|" + "---|" * len(ANNOUNCING) + "---|"
     for row in TIMES:
-        samples = [_values(groups, row.metric, row.where, subject) for subject in ANNOUNCING]
+        samples = [series.values_at(groups, row.scenario, row.metric, row.where, subject) for subject in ANNOUNCING]
         cells = [f"{series.cell(values)} ms" if values else targets.NOT_MEASURED for values in samples]
         yield _row(row.text, cells, samples)
     for failures in _FAILURES:

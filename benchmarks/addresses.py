@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import cluster, handovers, new_addresses, routes
+from benchmarks import cluster, handovers, new_addresses
 from benchmarks.announcers import IDLE, SCENARIO, STEADY, WEB, Announcer, announcer
 from benchmarks.handovers import LINK_DOWN, MOVE, POWER_OFF, RESTART
 from benchmarks.processes import PEAK, spent
@@ -45,12 +45,10 @@ class _Extent(NamedTuple):
     """For which the programs are measured, with each load."""
     programmed: int
     """Services that are programmed while a client asks who has addresses."""
-    flips: int
-    """Of an endpoint whose address is announced by BGP."""
 
 
-_SHORT = _Extent(_SOME, 1, 5, 1, 1, 1, (POWER_OFF,), 10, 0, 0)
-_FULL = _Extent(SUBJECTS, 5, 5, 10, 5, 5, (POWER_OFF, LINK_DOWN), 60, 2000, 20)
+_SHORT = _Extent(_SOME, 1, 5, 1, 1, 1, (POWER_OFF,), 10, 0)
+_FULL = _Extent(SUBJECTS, 5, 5, 10, 5, 5, (POWER_OFF, LINK_DOWN), 60, 2000)
 
 
 def run(records: Records, scope: Scope) -> None:
@@ -77,8 +75,6 @@ async def _run(records: Records, extent: _Extent) -> None:
                 await handovers.fail(records, place, fault, repetition)
         for place in once:
             await _many(records, place, extent)
-    if extent.flips:
-        await routes.measure(records, extent.flips)
 
 
 async def _many(records: Records, place: Announcer, extent: _Extent) -> None:

@@ -77,7 +77,7 @@ class Announcer(NamedTuple):
         own = {"loadBalancerClass": names.LOAD_BALANCER_CLASS} if self.subject.ours else {}
         body = {
             "type": "LoadBalancer",
-            "clusterIP": cluster.vip(_VIPS, int(ip_address(ip)) - int(ip_address(_FIRST))),
+            "clusterIP": cluster.vip(_VIPS, ip_address(ip).packed[-1]),
             "allocateLoadBalancerNodePorts": False,
             "selector": {"app": app} if app else None,
         }

@@ -45,6 +45,7 @@ _OF_SCENARIO: Final = {
         (new_addresses.CREATED, new_addresses.GAP, new_addresses.CONNECTIONS, *new_addresses.FAILED.values(),
          handovers.CONNECTIONS, *handovers.FAILED.values(), handovers.LONGEST),
     ),
+    "routes": _Yield(routes.SUBJECTS, (routes.ROUTED, routes.UNROUTED)),
     "cost": _Yield(_PROXIES, ("processor time", "memory", PEAK, cost.RESTARTED, cost.ALL_BACK)),
 }  # fmt: skip
 
@@ -58,8 +59,6 @@ def of(scenario: str) -> Iterator[tuple[str, str]]:
         yield from ((subject, metric) for metric in metrics)
         if scenario == "addresses" and subject != METALLB_EAGER:
             yield from ((subject, metric) for metric in (handovers.ANEW, "processor time", PEAK))
-        if scenario == "addresses" and subject in routes.SUBJECTS:
-            yield from ((subject, metric) for metric in (routes.ROUTED, routes.UNROUTED))
         if scenario == "endpoints":
             programs = Subject(subject).programs
             yield from ((subject, f"processor time of {program} per change") for program in programs)

@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from pyroute2 import IPRoute
 
 from benchmarks import cluster
-from benchmarks.announcers import METALLB_GROUP, POOLS, SCENARIO, Announcer, pool_object
+from benchmarks.announcers import METALLB_GROUP, POOLS, Announcer, pool_object
 from benchmarks.records import Records
 from benchmarks.rounds import interleaved
+from benchmarks.scope import Scope
 from benchmarks.subjects import METALLB, NFTABLES, Subject
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ADDRESS_POOLS, BGP_PEERS, ENDPOINT_SLICES, JsonObject, Resource
@@ -23,6 +24,7 @@ from lab.metallb import plan
 from lab.routing.hops import hops
 from lab.routing.plan import NODES_ASN, ROUTERS_ASN, plan_routers
 
+SCENARIO: Final = "routes"
 SUBJECTS: Final = (NFTABLES, METALLB)
 ROUTED: Final = "endpoint ready until a router has a route"
 UNROUTED: Final = "endpoint not ready until a router has no route"
@@ -32,6 +34,7 @@ _ROUTER: Final = plan_routers(_ROUTERS)[-1]
 _RANGE, _IP = "192.0.2.0/24", "192.0.2.10"
 _NAME: Final = "routed"
 _EVERY_S, _WITHIN_S, _SETTLED_S = 0.002, 60.0, 1.0
+_REPETITIONS_SHORT, _REPETITIONS = 1, 20
 _PEERS = Resource(METALLB_GROUP, "v1beta2", "BGPPeer", "bgppeers")
 _ADVERTISEMENTS = Resource(METALLB_GROUP, "v1beta1", "BGPAdvertisement", "bgpadvertisements")
 
@@ -44,7 +47,12 @@ class _Flip(NamedTuple):
 _FLIPS: Final = (_Flip(ROUTED, True), _Flip(UNROUTED, False))
 
 
-async def measure(records: Records, repetitions: int) -> None:
+def run(records: Records, scope: Scope) -> None:
+    """Measure both subjects."""
+    asyncio.run(_measure(records, _REPETITIONS if scope.full else _REPETITIONS_SHORT))
+
+
+async def _measure(records: Records, repetitions: int) -> None:
     """Make the only endpoint of a Service ready and not ready, so many times each; the subjects take turns."""
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(_place(Subject(name))) for name in SUBJECTS]

@@ -134,9 +134,17 @@ CHAPTERS = (
         address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
         `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.5 s.
         Programs are measured with 100 addresses; while 2,000 other Services are programmed, the client asks who has
-        these, one after another. By BGP, in clusters of their own: two routers with FRR; kube-nftlb has BIRD, and
-        MetalLB its native mode; times are from the change of the endpoint until the kernel of the router has a route,
-        or none. The subjects take turns, each in a cluster of its own.
+        these, one after another, and the kernel notes when the answers come. The subjects take turns, each in a
+        cluster of its own.
+        """,
+    ),
+    Chapter(
+        "routes",
+        "Addresses that nodes announce by BGP",
+        """
+        Three nodes and two routers with FRR; kube-nftlb has BIRD, and MetalLB its native mode. The only endpoint of a
+        Service becomes ready and not ready; times are from this change until the kernel of a router has a route, or
+        none. The subjects take turns, each in a cluster of its own.
         """,
     ),
     Chapter(
@@ -156,7 +164,7 @@ with each of its engines, and MetalLB in L2 mode beside kube-proxy in nftables m
 `minSyncPeriod: 0`. A node that answers for an address may not serve it yet: from the first answer on the client
 connects twenty times to each new address, one connection after another, and tries every 10 ms until it is served.
 Times are medians, with the lowest and the highest of n values in brackets; of connections that fail the table has
-all, of all. How all of it is measured is [below](#all-figures), in the section of the scenario `addresses`.
+all, of all. How all of it is measured is [below](#all-figures), with the scenarios `addresses` and `routes`.
 """
 
 TERMS = (
