@@ -84,7 +84,11 @@ def up(
         ),
     ] = False,
     routers: Annotated[
-        int, typer.Option(min=0, help="Number of routers before the client, to which nodes announce addresses by BGP.")
+        int,
+        typer.Option(
+            min=0,
+            help="Number of routers before the client, to which nodes announce by BGP; from the third on of their AS.",
+        ),
     ] = 0,
     kubernetes: Kubernetes = None,
 ) -> None:

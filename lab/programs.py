@@ -34,6 +34,7 @@ PACKAGES_OF_PROXY = {
     "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
     "kube-proxy-nftables+kube-nftlb": {"conntrack": "conntrack"},
     "kube-proxy-nftables+metallb": {},
+    "kube-proxy-nftables+metallb+kube-nftlb": {"conntrack": "conntrack"},
     "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "conntrack": "conntrack"},
     "none": {},
 }
@@ -98,7 +99,7 @@ def _other_programs(proxy: str, report: Report, *, with_containers: bool) -> dic
         found[program] = debians(program, report)
     if with_nftlb:
         found["nftlb"] = build.nftlb(cache_folder(), report)
-    if proxy.endswith(components.WITH_METALLB):
+    if components.WITH_METALLB in proxy:
         found |= metallb_build.programs(cache_folder(), report)
     return found
 

@@ -12,6 +12,8 @@ from lab.addresses import Interfaces, NodePlan
 MAX_ROUTERS: Final = 4
 ROUTERS_ASN: Final = 65000
 NODES_ASN: Final = 65001
+_FIRST_INTERNAL: Final = 3
+"""The number of the first router of the nodes' own AS, with which they speak iBGP."""
 PASSWORD: Final = "lab"  # noqa: S105 - everybody may know it
 """Of the sessions with the first router; the others have none."""
 
@@ -44,6 +46,11 @@ class RouterPlan:
     def outside(self) -> Interfaces:
         """Its addresses on the client's network."""
         return IPv4Interface(f"172.32.0.{self.number}/24"), IPv6Interface(f"fd00:32::{self.number:x}/64")
+
+    @property
+    def asn(self) -> int:
+        """The number of its AS."""
+        return NODES_ASN if self.number >= _FIRST_INTERNAL else ROUTERS_ASN
 
     @property
     def password(self) -> str:
@@ -79,7 +86,7 @@ _BFDD = """bfd
 def _bgpd(router: RouterPlan, nodes: list[NodePlan]) -> Iterable[str]:
     pairs = [(str(four.ip), str(six.ip)) for four, six in (node.addresses for node in nodes)]
     neighbors = [(address, family) for pair in pairs for family, address in enumerate(pair)]
-    yield f"router bgp {ROUTERS_ASN}"
+    yield f"router bgp {router.asn}"
     yield f" bgp router-id {router.inside[0].ip}"
     yield " no bgp ebgp-requires-policy"
     yield " no bgp default ipv4-unicast"
@@ -92,6 +99,7 @@ def _bgpd(router: RouterPlan, nodes: list[NodePlan]) -> Iterable[str]:
     for number, family in enumerate(("ipv4", "ipv6")):
         yield f" address-family {family} unicast"
         yield "  maximum-paths 16"
+        yield "  maximum-paths ibgp 16"
         yield from (f"  neighbor {address} activate" for address, of in neighbors if of == number)
         yield " exit-address-family"
     yield ""

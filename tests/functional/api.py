@@ -15,6 +15,7 @@ _APPLY = "application/apply-patch+yaml"
 
 _NFTLB = "apis/kube-nftlb.io/v1alpha1"
 _GATEWAY = "apis/gateway.networking.k8s.io/v1"
+_METALLB = "apis/metallb.io/v1beta1"
 _RIGHTS = "apis/rbac.authorization.k8s.io/v1"
 _PATHS = {
     "clusterrole": (_RIGHTS, "clusterroles"),
@@ -32,6 +33,8 @@ _PATHS = {
     "nftlbfarm": (_NFTLB, "nftlbfarms"),
     "gateway": (_GATEWAY, "gateways"),
     "gatewayclass": (_GATEWAY, "gatewayclasses"),
+    "ipaddresspool": (_METALLB, "ipaddresspools"),
+    "l2advertisement": (_METALLB, "l2advertisements"),
     "ipaddress": ("apis/networking.k8s.io/v1", "ipaddresses"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "namespace": ("api/v1", "namespaces"),

@@ -33,3 +33,8 @@ def test_a_router_has_each_node_in_both_families_as_a_neighbor_and_the_first_a_p
         assert f"neighbor {own[1]} activate" in six
         assert f"neighbor {own[1]} password lab" in text
     assert "password" not in plan.files(second, nodes)["bgpd.conf"]
+
+
+def test_the_third_router_is_of_the_nodes_own_as() -> None:
+    began = [plan.files(router, [])["bgpd.conf"].split("\n")[0] for router in plan.plan_routers(3)]
+    assert began == ["router bgp 65000", "router bgp 65000", "router bgp 65001"]

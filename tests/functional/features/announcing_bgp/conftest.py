@@ -1,4 +1,6 @@
-"""The lab of the tests in this folder: three nodes that announce addresses by BGP to two routers, and a client behind.
+"""The lab of the tests in this folder: three nodes that announce addresses by BGP, and a client behind the routers.
+
+The third of the three routers is of the nodes' own AS.
 
 The tests break nodes one after the other, and mend them.
 """
@@ -7,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.routing.plan import NODES_ASN, ROUTERS_ASN, plan_routers
+from lab.routing.plan import NODES_ASN, plan_routers
 from tests import engine
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import Used
@@ -15,7 +17,9 @@ from tests.functional.conftest import Used
 _NUMBERS = iter(range(10, 250))
 _ADDRESSES = {"KUBE_NFTLB_ADDRESSES": "on"}
 _SETTINGS = {"operator": {**engine.OPERATOR, **_ADDRESSES}, "agent": {**_ADDRESSES, "KUBE_NFTLB_BGP": "on"}}
-ROUTERS = plan_routers(2)
+ROUTERS = plan_routers(3)
+SESSIONS = 2 * len(ROUTERS)
+"""Of each node: one in each family."""
 POOL = {
     "apiVersion": "kube-nftlb.io/v1alpha1",
     "kind": "NftlbAddressPool",
@@ -35,7 +39,7 @@ def _lab() -> Iterator[Used]:
             for address in router.inside:
                 name = f"{router.name}-ipv{address.version}"
                 key = router.name if router.password else ""
-                cluster.apply(peer(name, str(address.ip), passwordKey=key, bfd={}))
+                cluster.apply(peer(name, str(address.ip), asn=router.asn, passwordKey=key, bfd={}))
         for node in cluster.nodes:
             has_sessions(cluster, node)
         yield Used(cluster, [])
@@ -54,13 +58,13 @@ def peer(name: str, address: str, **spec: object) -> dict[str, object]:
         "apiVersion": "kube-nftlb.io/v1alpha1",
         "kind": "NftlbBGPPeer",
         "metadata": {"name": name},
-        "spec": {"address": address, "asn": ROUTERS_ASN, "myAsn": NODES_ASN, **spec},
+        "spec": {"address": address, "asn": ROUTERS[0].asn, "myAsn": NODES_ASN, **spec},
     }
 
 
 def has_sessions(cluster: Cluster, node: str) -> None:
-    """Wait until the sessions of a node with both routers, in both families, are established."""
-    eventually(lambda: established(cluster, node) == 4, f"{node} has its sessions", 60)
+    """Wait until the sessions of a node with all routers, in both families, are established."""
+    eventually(lambda: established(cluster, node) == SESSIONS, f"{node} has its sessions", 60)
 
 
 def established(cluster: Cluster, node: str) -> int:

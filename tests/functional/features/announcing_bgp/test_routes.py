@@ -11,7 +11,7 @@ from lab.places import CLIENT
 from tests.builders.manifests import endpoint_slice
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
-from tests.functional.features.announcing_bgp.conftest import ROUTERS, established, peer
+from tests.functional.features.announcing_bgp.conftest import ROUTERS, SESSIONS, established, peer
 from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, served
 
@@ -85,8 +85,9 @@ def test_with_traffic_policy_local_only_nodes_with_endpoints_have_routes(
     )
 
 
+@pytest.mark.parametrize("router", [ROUTERS[0].name, ROUTERS[-1].name])
 def test_a_node_whose_last_endpoint_terminates_goes_on_but_others_are_preferred(
-    cluster: Cluster, namespace: str, pair: tuple[str, str]
+    cluster: Cluster, namespace: str, pair: tuple[str, str], router: str
 ) -> None:
     ip, (first, second, _) = pair[0], cluster.nodes
     announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local", selector=None)
@@ -100,13 +101,13 @@ def test_a_node_whose_last_endpoint_terminates_goes_on_but_others_are_preferred(
         cluster.apply(made)
 
     endpoints((first, "10.244.1.99", {"ready": True}))
-    routed(cluster, ROUTER, ip, first)
+    routed(cluster, router, ip, first)
     endpoints((first, "10.244.1.99", terminating))
     time.sleep(1)
-    routed(cluster, ROUTER, ip, first)
+    routed(cluster, router, ip, first)
     endpoints((first, "10.244.1.99", terminating), (second, "10.244.2.99", {"ready": True}))
     # The community GRACEFUL_SHUTDOWN makes the first the second choice, which it still is.
-    routed(cluster, ROUTER, ip, second)
+    routed(cluster, router, ip, second)
     table = cluster.lab.exec(first, "ip", "route", "show", "table", "4242").stdout
     assert f"unreachable {ip} proto 110 metric 200" in table
     endpoints((second, "10.244.2.99", {"ready": True}))
@@ -121,7 +122,7 @@ def test_a_node_says_how_its_sessions_are(cluster: Cluster) -> None:
         said = _session(cluster, node, "wrong-key")
         assert (said["state"], said["prefixes"]) == ("Down", 0)
         assert "no usable password at missing" in said["lastError"]
-        assert established(cluster, node) == 4, "the others go on"
+        assert established(cluster, node) == SESSIONS, "the others go on"
         assert "BGP peer wrong-key" in Kubectl(cluster).run("why").stdout
     finally:
         cluster.delete("nftlbbgppeer", "wrong-key", "")
