@@ -1,5 +1,6 @@
 """Tell the packets apart whose events the kernel mixes. No I/O."""
 
+import itertools
 from dataclasses import dataclass, field
 
 from kube_nftlb.netfilter.tracing import table
@@ -23,6 +24,11 @@ class Packet:
             return False
         last = self.events[-1]
         return last.verdict == "drop" or (table.is_ours(last.table) and last.chain in (DELIVERED, LEFT))
+
+    @property
+    def last_addresses(self) -> Addresses:
+        """Its addresses as they were told last."""
+        return next((each.addresses for each in reversed(self.events) if each.addresses is not None), self.addresses)
 
     @property
     def opens(self) -> bool:
@@ -71,10 +77,14 @@ class Packets:
         return packet
 
     def _open(self, event: Event) -> Packet | None:
-        """Return the packet on its way that an event with a new id belongs to: from the same port, if possible."""
+        """Return the packet on its way that an event with a new id belongs to, the latest one if there are several.
+
+        A packet whose source is translated keeps its destination, and vice versa: each change is told before the next.
+        """
         if event.addresses is None:
             # It is not the first event of a base chain: what comes before it is of another packet, or was not told.
             return None
-        on_the_way = [each for each in self._packets if not each.ended]
-        same = [each for each in on_the_way if each.addresses.source_port == event.addresses.source_port]
-        return next(iter(same or on_the_way), None)
+        on_the_way = [each for each in reversed(self._packets) if not each.ended]
+        same_source = (each for each in on_the_way if each.last_addresses[:2] == event.addresses[:2])
+        same_destination = (each for each in on_the_way if each.last_addresses[2:] == event.addresses[2:])
+        return next(itertools.chain(same_source, same_destination), None)

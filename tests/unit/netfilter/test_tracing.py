@@ -106,6 +106,10 @@ def test_packets_of_another_trace_are_not_of_this_one() -> None:
         first(5, 5000, OTHER_TRACE, "d"),
         Event(5, "inet", TRACE, "first", "policy", "accept", "", 0, Addresses("d", 5000, "v", 80)),
         Event(5, "inet", "kube-nftlb", "refuse", "rule", "drop", "", 2),
+        # The other's gets another id once its source is translated.
+        first(6, 6000, OTHER_TRACE, "d"),
+        Event(6, "inet", OTHER_TRACE, "translated", "policy", "accept", "", 0, Addresses("d", 6000, "b", 8080)),
+        Event(7, "inet", TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("n", 7000, "b", 8080)),
     ):
         packets.add(event)
     (packet,) = packets.all
