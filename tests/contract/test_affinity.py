@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-import itertools
-import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +20,6 @@ from tests.builders import farm, raw_backend
 from tests.contract.affinity_cost import CROWDS, STICKY, Crowd, Stopwatch, apply
 from tests.contract.servers import ENDPOINTS
 from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, listed, nft, reached, spec
-from tests.contract.test_replacement import connecting
 
 CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
 
@@ -163,39 +160,6 @@ async def test_a_client_is_known_after_a_restart_and_other_endpoints_that_come_a
     await apply(again, [web("team-1", VIPS[0], *(ip for ip in ENDPOINTS[:3] if ip != gone))])
     assert gone not in {ask(VIPS[0], source=client) for client in CLIENTS}
     again.close()
-
-
-async def test_no_new_client_is_left_waiting_while_endpoints_come_and_go(node: Node) -> None:
-    """Where the endpoint that a packet has just been given goes before the packet's next lookup, it gets another."""
-    changes = [web("team-1", VIPS[0], *ips) for ips in (ENDPOINTS, ENDPOINTS[:1])]
-    await apply(node, changes[:1])
-    with connecting(VIPS[0], patience_s=0.9) as outcomes:
-        until = time.monotonic() + 6
-        for each in itertools.cycle(changes):
-            await apply(node, [each])
-            if time.monotonic() > until:
-                break
-    # A packet that was never translated has its client wait.
-    assert set(outcomes.counts) == {"served"}, outcomes.counts
-
-
-@pytest.mark.parametrize(
-    ("farm", "gone"), [({}, "endpoints-ip"), (STICKY, "picks-ip"), (STICKY, "sticky-endpoints-ip")]
-)
-async def test_a_connection_that_finds_no_endpoint_is_served_once_there_is_one(
-    node: Node, farm: dict[str, Any], gone: str
-) -> None:
-    await node.put("web", spec(VIPS[0], *ENDPOINTS, **farm))
-    before = listed("ruleset")
-    nft(f"flush map inet {TABLE} {gone}")
-    with socket.socket() as client:
-        client.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            client.connect((VIPS[0], 80))
-        # The kernel goes on: it sends the packet again after a second.
-        client.settimeout(4)
-        nft(f"flush ruleset; {before}")
-        assert client.recv(100).decode() in ENDPOINTS
 
 
 async def test_only_new_connections_renew_the_time(node: Node) -> None:

@@ -97,7 +97,9 @@ class NftablesReader:
             chain = scheduling.parse(event.chain)
         except ValueError:
             return
-        if isinstance(chain, Draw):
+        if event.verdict == "drop" and isinstance(chain, Schedule | Pick | Memory):
+            self._result.outcome = self._result.outcome or outcomes.LAST_BACKEND_GONE
+        elif isinstance(chain, Draw):
             self._group(event, chain)
         elif (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
             if chain.choice.group is not None:

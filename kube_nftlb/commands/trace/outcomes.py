@@ -10,6 +10,11 @@ GROUP_REFUSED: Final = Outcome(
     "Refused", "NoReadyBackends", "the group that was drawn has no backend that takes new connections"
 )
 GROUP_DROPPED: Final = Outcome("Dropped", "NoReadyBackends", "the group that was drawn has no backend for the client")
+LAST_BACKEND_GONE: Final = Outcome(
+    "Dropped",
+    "NoReadyBackends",
+    "the last backend went while the packet was on its way; the client's next try may differ",
+)
 NO_LOCAL_BACKEND: Final = Outcome(
     "Dropped", "NoLocalBackend", "the traffic policy is Local, and this node has no backend of its own"
 )

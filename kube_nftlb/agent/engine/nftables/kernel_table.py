@@ -188,7 +188,12 @@ class KernelTable:
         fresh += [each for each, uses in shared.items() if uses and each not in self._shared]
         needed = {name for placement in changed.values() if placement for name in elements.chains(placement)}
         if not self.is_held:
-            chains = rules.new_chains(needed, self._chains)
+            chains = list(rules.new_chains(needed, self._chains))
+            if chains and self.is_complete:
+                # A packet on its way finds new elements, but goes by the rules of before: a new chain has none for it.
+                await self._netfilter.commit(chains)
+                self._chains |= needed
+                chains = []
             await self._netfilter.commit([*creation, *chains, *elements.deleted(gone), *elements.added(fresh)])
             self._created = True
         self._chains |= needed
