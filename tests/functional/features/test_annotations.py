@@ -23,7 +23,9 @@ def annotate(cluster: Cluster, kind: str, name: str, namespace: str, **annotatio
 
 
 def overrides(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[str, dict[str, Any]]:
-    return {each["pod"]: each for each in cluster.farm(farm, namespace)["spec"]["backendsFrom"][0]["overrides"]}
+    """What annotations of Pods say of the farm's backends; nothing while there is no farm."""
+    found = cluster.farm(farm, namespace)
+    return {each["pod"]: each for each in found["spec"]["backendsFrom"][0]["overrides"]} if found else {}
 
 
 def has(spec: dict[str, Any], fields: dict[str, Any]) -> bool:
