@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -30,6 +31,8 @@ def main() -> int:
     if blocker := _blocker(folder, arguments.only, scope):
         print(blocker, file=sys.stderr)
         return 2
+    # As at Ctrl-C: a lab that is left behind would disturb the next measurement.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     described = machine.describe(arguments.only, scope)
     machine.write(folder, described)
     failed = []
