@@ -53,10 +53,10 @@ def test_addresses_of_metallb_move_and_no_new_connection_fails(cluster: Cluster)
             cluster.lab.stop("kube-proxy", node)
             for component in ("nftlb", "responder", "agent"):
                 cluster.lab.start(component, node)
-            eventually(partial(is_taken_over, cluster, node), f"{node} is taken over", 90)
+            cluster.wait("nftlbnode", node, "KubeProxyGone", seconds=90)
         cluster.lab.stop(plan.CONTROLLER)
         cluster.apply(POOL)
-        eventually(lambda: assigned(cluster) == "True", "the operator knows the address", 30)
+        cluster.wait("service", "web", names.ADDRESS_CONDITION)
         kubectl = Kubectl(cluster)
         eventually(lambda: "another host" in kubectl.run("why", "web").stdout, "nodes see that another host has it", 30)
         began = time.monotonic()
@@ -81,18 +81,8 @@ def address(cluster: Cluster) -> str:
     return str(ingress[0]["ip"]) if ingress else ""
 
 
-def assigned(cluster: Cluster) -> str:
-    conditions = cluster.get("service", "web")["status"].get("conditions", [])
-    return next((str(each["status"]) for each in conditions if each["type"] == names.ADDRESS_CONDITION), "")
-
-
 def has_rules(cluster: Cluster, node: str, ip: str) -> bool:
     return ip in cluster.nft(node, "list", "table", "ip", "kube-proxy")
-
-
-def is_taken_over(cluster: Cluster, node: str) -> bool:
-    conditions = (cluster.get("nftlbnode", node) or {}).get("status", {}).get("conditions", [])
-    return any(each["type"] == "KubeProxyGone" and each["status"] == "True" for each in conditions)
 
 
 def announced_by(cluster: Cluster) -> list[str]:
