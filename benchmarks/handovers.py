@@ -23,7 +23,7 @@ CONNECTIONS: Final = "connections meanwhile"
 FAILED: Final = {
     "refused": "connections meanwhile refused",
     "timed out": "connections meanwhile timed out",
-    "cut": "connections meanwhile otherwise failed",
+    "cut or unreachable": "connections meanwhile otherwise failed",
 }
 """The metrics of connections that failed, by how; a node resets those that another one accepted, for example."""
 LONGEST: Final = "longest time without a connection"

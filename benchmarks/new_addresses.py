@@ -23,7 +23,7 @@ CONNECTIONS: Final = "connections to a new address"
 FAILED: Final = {
     "refused": "connections to a new address refused",
     "timed out": "connections to a new address timed out",
-    "cut": "connections to a new address otherwise failed",
+    "cut or unreachable": "connections to a new address otherwise failed",
 }
 """The metrics of connections that failed, by how."""
 _EVERY_S: Final = 2.3
@@ -35,7 +35,7 @@ def counted(kinds: dict[str, int]) -> dict[str, int]:
     """Return the numbers of failures as the records tell them apart, by those of the client's kinds."""
     found = dict.fromkeys(FAILED, 0)
     for kind, number in kinds.items():
-        found[_KINDS.get(kind, "cut")] += number
+        found[_KINDS.get(kind, "cut or unreachable")] += number
     return found
 
 
