@@ -24,7 +24,7 @@ IDLE, STEADY = "idle", "steady"
 _OTHERS, _OTHERS_ENDPOINTS = 50, 2
 _FIRST, _LAST = "172.31.0.16", "172.31.0.199"
 _VIPS = 128
-"""The block of the cluster IPs: the API server might choose one that another Service is to get."""
+"""The block of their cluster IPs: the API server might choose one that another Service is to ask for."""
 _LINK: Final = "eth0"
 _ANSWERS_WITHIN_S = 60
 METALLB_GROUP: Final = "metallb.io"

@@ -1,7 +1,7 @@
 """``python -m benchmarks.neighbours IP...``: ask who has addresses, one after the other, until told to end.
 
-Runs where the addresses' segment is. Prints the times until the answers were here in milliseconds, and the number of
-questions without one, as JSON. The kernel notes when a frame comes: clients that ask by it do not wait for a program.
+Runs where the addresses' segment is. Prints the times of the answers in milliseconds, and the number of questions
+without one, as JSON. A time ends when the kernel receives the answer: a client's own ARP waits for no program to wake.
 """
 
 import json

@@ -87,7 +87,7 @@ def up(
         int,
         typer.Option(
             min=0,
-            help="Number of routers before the client, to which nodes announce by BGP; from the third on of their AS.",
+            help="Number of routers before the client, to which nodes announce by BGP; from the third on by iBGP.",
         ),
     ] = 0,
     kubernetes: Kubernetes = None,
