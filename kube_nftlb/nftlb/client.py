@@ -66,7 +66,7 @@ class NftlbClient:
         """A request that nftlb had for longer than that."""
         self._on_request = on_request
         self.version = ""
-        """The version in the last answer, such as ``1.0.7+kube-nftlb.6``; UNPATCHED if nftlb says none."""
+        """The version in the last answer, such as ``1.0.7+kube-nftlb.7``; UNPATCHED if nftlb says none."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,

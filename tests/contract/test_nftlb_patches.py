@@ -429,6 +429,46 @@ def test_neighbours(nftlb: Daemon, family: str) -> None:
     assert nftlb.recoveries == 0
 
 
+@pytest.fixture
+def no_interface_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is started now ends when it asks for a list of all interfaces."""
+    library = tmp_path / "no_interface_list.so"
+    source = "#include <stdlib.h>\nint getifaddrs(void *list) { abort(); }\n"
+    compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(compiler, input=source, text=True, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_interface_list(no_interface_list: None, nftlb: Daemon, family: str) -> None:  # noqa: ARG001 - it comes first
+    nftlb.post(farm("one", family))
+    assert "goto nat-one" in nft("list", "table", FAMILY[family][0], "nftlb")
+
+
+@pytest.mark.parametrize(("family", "length"), [("ipv4", 24), ("ipv6", 64)])
+@pytest.mark.usefixtures("links")
+def test_the_interface_of_an_address_is_found(
+    private_network: None,  # noqa: ARG001 - a fixture is asked for by name
+    patched_nftlb: Path,
+    tmp_path: Path,
+    family: str,
+    length: int,
+) -> None:
+    vip = FAMILY[family][1].format(1)
+    subprocess.run(["ip", "address", "add", f"{vip}/{length}", "dev", "in1", "nodad"], check=True)
+    daemon = Daemon(patched_nftlb, tmp_path)
+    try:
+        direct = dsr("one", family)
+        for option in ("iface", "ether-addr"):
+            del direct["addresses"][0][option]
+        daemon.post(direct)
+        assert 'hook ingress device "in1"' in nft("list", "table", "netdev", "nftlb")
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
 def test_every_patch_is_applied_and_has_a_test() -> None:
     series = (PATCHES / "series").read_text(encoding="utf-8").split()
     assert series == sorted(path.name for path in PATCHES.glob("*.patch"))

@@ -58,7 +58,7 @@ _VALUES = {
 }
 
 
-PATCHED = "nftlb/1.0.7+kube-nftlb.6"
+PATCHED = "nftlb/1.0.7+kube-nftlb.7"
 
 
 class FakeNftlb:

@@ -115,7 +115,7 @@ async def test_the_version_is_told_first_and_when_it_changes(tmp_path: Path) -> 
     for version in (nftlb.version, nftlb.version, ""):
         nftlb.version = version
         await talk.farms()
-    assert told == ["1.0.7+kube-nftlb.6", "unpatched"]
+    assert told == ["1.0.7+kube-nftlb.7", "unpatched"]
     assert not talk.patched
 
 
