@@ -434,7 +434,7 @@ def no_interface_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is started now ends when it asks for a list of all interfaces."""
     library = tmp_path / "no_interface_list.so"
     source = "#include <stdlib.h>\nint getifaddrs(void *list) { abort(); }\n"
-    compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
     subprocess.run(compiler, input=source, text=True, check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
 
