@@ -65,10 +65,8 @@ class Lab:
         addresses.plan_nodes(nodes, zones)
         plan_routers(routers)
         version = versions.of(kubernetes)
-        if (network := plugins.chosen()) and runtime == components.CONTAINERS:
-            raise errors.LabError(f"{plugins.VARIABLE} is for labs without containers")
         found = programs.ensure(proxy, report, runtime, version)
-        if network:
+        if plugins.chosen():
             programs.network_plugins(report)
         if plugins.backend():
             found = {**found, **programs.flannel(report)}

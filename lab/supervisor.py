@@ -81,6 +81,8 @@ class Supervisor:
                 self._start(self._blueprint.routers())
                 await readiness.until_written([self._files.flannel_subnets(name) for name in nodes])
             if self._blueprint.runtime == components.CONTAINERS:
+                for node in self._blueprint.nodes:
+                    container_nodes.connect(self._files, node)
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
             self._start(self._blueprint.frr())

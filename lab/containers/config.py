@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from lab import addresses, components, network
+from lab import addresses, components
 from lab.addresses import NodePlan
+from lab.kubelet import plugins
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "kube-nftlb.io/lab/pause:1"
@@ -33,29 +34,21 @@ def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cni(node: NodePlan) -> str:
-    """Return the CNI configuration of a node: the lab's bridge and the node's pod ranges."""
+def cni(node: NodePlan, name: str | None = None, mtu: int | None = None) -> str:
+    """Return the CNI configuration of a node, by the name of the network: None for the lab's bridge.
+
+    ``mtu`` is that of the pods in bytes; None leaves it to the plugin.
+    """
     gateways = [str(interface.ip) for interface in node.gateway]
     firsts = [str(interface.ip) for interface in node.pod_interfaces(_HOST_OF_FIRST_POD)]
     ranges = [
         [{"subnet": str(cidr), "rangeStart": first, "gateway": gateway}]
         for cidr, first, gateway in zip(node.pod_cidrs, firsts, gateways, strict=True)
     ]
-    bridge = {
-        "type": "bridge",
-        "bridge": network.POD_BRIDGE,
-        "isGateway": True,
-        "hairpinMode": True,
-        "ipMasq": False,
-        "ipam": {
-            "type": "host-local",
-            "ranges": ranges,
-            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-        },
-    }
+    pods = plugins.configuration(name or "bridge", {"type": "host-local", "ranges": ranges}, mtu)
     # For hostPort. It does nothing for pods without.
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [bridge, portmap]}, indent=2)
+    return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [pods, portmap]}, indent=2)
 
 
 def kubelet(*, cgroup_root: str) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 from kube_nftlb import errors
 from lab.addresses import NodePlan
 from lab.containers import cgroups, config
+from lab.flannel import config as flannel
+from lab.kubelet import plugins
 from lab.namespaces import on_first_cpu
 from lab.state import LabFiles
 
@@ -16,9 +18,8 @@ _PRIVATE = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
 def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
     """Write the configuration of a node's programs; create its namespaces and control groups. Raises LabError."""
     folder = files.node(node.name)
-    cni_folder = folder / "cni"
+    cni_folder = _cni_folder(files, node)
     cni_folder.mkdir(mode=0o700, parents=True)
-    (cni_folder / "lab.conflist").write_text(config.cni(node))
     containerd = config.containerd(root=str(folder / "containerd"), cni_folder=str(cni_folder), snapshotter=snapshotter)
     files.containerd_config(node.name).write_text(containerd)
     files.kubelet_config(node.name).write_text(
@@ -37,3 +38,13 @@ def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise errors.LabError(f"{node.name} cannot have its own namespaces: {done.stderr.strip()}")
+
+
+def connect(files: LabFiles, node: NodePlan) -> None:
+    """Tell a node's containerd how pods are connected, once flannel, if there is one, has written its subnets."""
+    mtu = flannel.mtu(files.flannel_subnets(node.name).read_text()) if plugins.backend() else None
+    (_cni_folder(files, node) / "lab.conflist").write_text(config.cni(node, plugins.chosen(), mtu))
+
+
+def _cni_folder(files: LabFiles, node: NodePlan) -> Path:
+    return files.node(node.name) / "cni"

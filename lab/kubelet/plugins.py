@@ -40,13 +40,18 @@ def config(name: str, node: NodePlan, host: int, mtu: int | None = None) -> dict
 
     ``mtu`` is that of the pod in bytes; None leaves it to the plugin.
     """
-    plugin = "bridge" if name in flannel.BACKENDS else name
     own = [str(interface) for interface in node.pod_interfaces(host)]
     gateways = [str(interface.ip) for interface in node.gateway]
     addresses = [{"address": each, "gateway": gateway} for each, gateway in zip(own, gateways, strict=True)]
+    made = configuration(name, {"type": "static", "addresses": addresses}, mtu)
+    return {"cniVersion": "0.4.0", "name": "lab", **made}
+
+
+def configuration(name: str, ipam: Mapping[str, Any], mtu: int | None) -> dict[str, Any]:
+    """Return the part of a CNI configuration that connects pods, with the plugin that gives them addresses."""
+    plugin = "bridge" if name in flannel.BACKENDS else name
     routes = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
-    made: dict[str, Any] = {"cniVersion": "0.4.0", "name": "lab", "type": plugin, "ipMasq": False}
-    made["ipam"] = {"type": "static", "addresses": addresses, "routes": routes}
+    made: dict[str, Any] = {"type": plugin, "ipMasq": False, "ipam": {**ipam, "routes": routes}}
     if plugin == "bridge":
         made |= {"bridge": network.POD_BRIDGE, "isGateway": True, "hairpinMode": True}
     if mtu is not None:

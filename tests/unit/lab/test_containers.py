@@ -25,6 +25,14 @@ def test_pods_get_dual_stack_addresses_of_their_node_on_the_bridge() -> None:
     ]
 
 
+def test_pods_of_another_network_are_connected_by_its_plugin() -> None:
+    routed, _ = json.loads(config.cni(NODE, "ptp"))["plugins"]
+    assert (routed["type"], routed["ipMasq"], "mtu" in routed, "bridge" in routed) == ("ptp", False, False, False)
+    by_flannel, _ = json.loads(config.cni(NODE, "flannel-vxlan", 1450))["plugins"]
+    assert (by_flannel["type"], by_flannel["bridge"], by_flannel["mtu"]) == ("bridge", "cni0", 1450)
+    assert routed["ipam"] == by_flannel["ipam"]
+
+
 def test_folders_are_quoted_for_containerd() -> None:
     written = tomllib.loads(config.containerd(root='/a "b"', cni_folder="/c d", snapshotter="native"))
     plugin = written["plugins"]["io.containerd.grpc.v1.cri"]
