@@ -1,5 +1,6 @@
 """The responder on a real segment: what kernels of other hosts learn from it, and what a switch does."""
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from kube_nftlb.announce.wire import arp, ndp
 from kube_nftlb.announce.wire.links import Link
 from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, State, Yielded
 from kube_nftlb.announce.wire.sending import packed
+from kube_nftlb.announce.wire.time_slices import SHORTEST_NS
 from tests.contract.segment import Agent, Host, Segment, segment, usable
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root: network namespaces")
@@ -69,6 +71,23 @@ def test_a_client_finds_the_address_at_the_node(lab: Lab, ip: str) -> None:
     lab.agent.wait(LinkChanged)
     assert lab.client.neighbour(ip) == lab.node.mac
     assert lab.client.neighbour("192.0.2.11" if ip == FOUR else "2001:db8::a:b:d") == "", "not what is next to it"
+
+
+def test_the_kernel_gives_the_responder_short_slices(lab: Lab) -> None:
+    """So that an answer does not wait for what another program has left of its own."""
+    if not (slices := _slices("self")):
+        pytest.skip("this kernel shows no se.slice in /proc/<pid>/sched: Linux 6.12 or later, with CONFIG_SCHED_DEBUG")
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    assert _slices(str(lab.agent.process.pid)) == SHORTEST_NS < slices
+
+
+def _slices(process: str) -> int | None:
+    """Return the length of a process's slices in nanoseconds, if the kernel tells it."""
+    path = Path("/proc", process, "sched")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    match = re.search(r"^se\.slice\s*:\s*(\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def test_the_node_has_the_address_on_no_interface(lab: Lab) -> None:

@@ -13,6 +13,7 @@ from kube_nftlb.announce.wire.control import Control
 from kube_nftlb.announce.wire.links import Link
 from kube_nftlb.announce.wire.messages import order
 from kube_nftlb.announce.wire.responder import Responder
+from kube_nftlb.announce.wire.time_slices import shorten_slices
 
 _LOOK_S: Final = 1.0
 """The interval in which links are looked at: those that were missing, and whether their addresses have changed."""
@@ -143,6 +144,7 @@ def run(path: Path) -> None:
     Both end at the same time where their pod does, and the agent has to hand its addresses over first.
     Raises OSError if the socket cannot be made.
     """
+    shorten_slices()
     service = Service(Control(path))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.end())
