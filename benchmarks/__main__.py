@@ -17,7 +17,7 @@ from benchmarks.records import Records
 from benchmarks.scope import Scope
 
 SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status",
-             "addresses", "routes")  # fmt: skip
+             "addresses", "many_addresses", "routes")  # fmt: skip
 # Scenarios keep the names that they have in published records.
 _MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"

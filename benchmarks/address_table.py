@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import colours, handovers, new_addresses, routes, series, targets
+from benchmarks import colours, handovers, many_addresses, new_addresses, routes, series, targets
 from benchmarks.announcers import IDLE, SCENARIO, STEADY
 from benchmarks.handovers import LINK_DOWN, MOVE, POWER_OFF, RESTART
 from benchmarks.processes import PEAK
@@ -11,7 +11,6 @@ from benchmarks.records import Parameter
 from benchmarks.series import Groups
 from benchmarks.subjects import ANNOUNCING, Subject
 
-PROCESSOR: Final = "processor time"
 _RESPONDER: Final = "responder"
 
 
@@ -60,10 +59,16 @@ _FAILURES: Final = (
     _Failures("connections that fail as three pods are replaced", handovers.FAILED, handovers.CONNECTIONS,
               {"change": RESTART}),
 )  # fmt: skip
+_ANSWERS: Final = (
+    ("100 addresses, while 2,000 Services are programmed: half of the questions who has one are answered within",
+     many_addresses.MEDIAN),
+    ("the same: 99 of 100 questions", many_addresses.TAIL),
+)  # fmt: skip
 _COSTS: Final = (
-    ("processor time of all programs on a node, and of operator or controller", PROCESSOR, "% of a core"),
+    ("processor time of all programs on a node, and of operator or controller", many_addresses.PROCESSOR,
+     "% of a core"),
     ("memory of the same, at most", PEAK, "MB"),
-)
+)  # fmt: skip
 
 
 def lines(groups: Groups) -> Iterator[str]:
@@ -73,19 +78,24 @@ def lines(groups: Groups) -> Iterator[str]:
     for row in TIMES:
         samples = [series.values_at(groups, row.scenario, row.metric, row.where, subject) for subject in ANNOUNCING]
         cells = [f"{series.cell(values)} ms" if values else targets.NOT_MEASURED for values in samples]
-        yield _row(row.text, cells, samples)
+        yield _row(row.text, cells, [*map(len, samples)])
     for failures in _FAILURES:
         samples = [_values(groups, failures.all, failures.where, subject) for subject in ANNOUNCING]
         cells = [_failed(groups, failures, subject) for subject in ANNOUNCING]
-        yield _row(failures.text, cells, samples)
+        yield _row(failures.text, cells, [*map(len, samples)])
+    for text, share in _ANSWERS:
+        answers = [_many(groups, many_addresses.ANSWER, {"quantile": share}, subject) for subject in ANNOUNCING]
+        cells = [f"{series.number(values[0])} ms" if values else targets.NOT_MEASURED for values in answers]
+        questions = [_many(groups, many_addresses.ANSWERED, {}, subject) for subject in ANNOUNCING]
+        yield _row(text, cells, [int(sum(each)) for each in questions])
     for text, metric, unit in _COSTS:
         samples = [_of_all(groups, metric, subject) for subject in ANNOUNCING]
         cells = [f"{series.number(sum(each))} {unit}" if each else targets.NOT_MEASURED for each in samples]
-        yield _row(f"100 addresses, idle: {text}", cells, [each[:1] for each in samples])
+        yield _row(f"100 addresses, idle: {text}", cells, [1 if each else 0 for each in samples])
 
 
-def _row(text: str, cells: Sequence[str], samples: Sequence[Sequence[float]]) -> str:
-    numbers = dict.fromkeys(str(len(values)) for values in samples if values)
+def _row(text: str, cells: Sequence[str], counts: Sequence[int]) -> str:
+    numbers = dict.fromkeys(f"{count:,}" for count in counts if count)
     return f"| {text} | {' | '.join(cells)} | {' / '.join(numbers)} |"
 
 
@@ -103,9 +113,13 @@ def _values(groups: Groups, metric: str, where: Mapping[str, Parameter], subject
     return series.values_at(groups, SCENARIO, metric, where, subject)
 
 
+def _many(groups: Groups, metric: str, where: Mapping[str, Parameter], subject: str) -> Sequence[float]:
+    return series.values_at(groups, many_addresses.SCENARIO, metric, where, subject)
+
+
 def _of_all(groups: Groups, metric: str, subject: str) -> Sequence[float]:
     """Return the value of each program of a subject."""
     made = Subject(subject)
     programs = (*made.programs, _RESPONDER) if made.ours else made.programs
-    found = [_values(groups, metric, {"load": IDLE, "process": program}, subject) for program in programs]
+    found = [_many(groups, metric, {"load": IDLE, "process": program}, subject) for program in programs]
     return [values[0] for values in found] if all(found) else ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import cost, handovers, new_addresses, packets, routes, series
+from benchmarks import cost, handovers, many_addresses, new_addresses, packets, routes, series
 from benchmarks.processes import PEAK
 from benchmarks.records import Record
 from benchmarks.subjects import ANNOUNCING, EAGER, KUBE_PROXY, METALLB_EAGER, NFTABLES, NFTLB, Subject
@@ -45,6 +45,10 @@ _OF_SCENARIO: Final = {
         (new_addresses.CREATED, new_addresses.GAP, new_addresses.CONNECTIONS, *new_addresses.FAILED.values(),
          handovers.CONNECTIONS, *handovers.FAILED.values(), handovers.LONGEST),
     ),
+    "many_addresses": _Yield(
+        many_addresses.SUBJECTS,
+        (many_addresses.PROCESSOR, PEAK, many_addresses.ANSWER, many_addresses.ANSWERED, many_addresses.LOST),
+    ),
     "routes": _Yield(routes.SUBJECTS, (routes.ROUTED, routes.UNROUTED)),
     "cost": _Yield(_PROXIES, ("processor time", "memory", PEAK, cost.RESTARTED, cost.ALL_BACK)),
 }  # fmt: skip
@@ -58,7 +62,7 @@ def of(scenario: str) -> Iterator[tuple[str, str]]:
     for subject in subjects:
         yield from ((subject, metric) for metric in metrics)
         if scenario == "addresses" and subject != METALLB_EAGER:
-            yield from ((subject, metric) for metric in (handovers.ANEW, "processor time", PEAK))
+            yield subject, handovers.ANEW
         if scenario == "endpoints":
             programs = Subject(subject).programs
             yield from ((subject, f"processor time of {program} per change") for program in programs)

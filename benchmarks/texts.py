@@ -133,9 +133,16 @@ CHAPTERS = (
         ends, and it serves for 5 s more; two threads connect without a pause, and a connection that is open as its
         address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
         `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.5 s.
-        Programs are measured with 100 addresses; while 2,000 other Services are programmed, the client asks who has
-        these, one after another, and the kernel notes when the answers come. The subjects take turns, each in a
-        cluster of its own.
+        The subjects take turns, each in a cluster of its own.
+        """,
+    ),
+    Chapter(
+        "many_addresses",
+        "What many addresses cost",
+        """
+        The same clusters, one after another, with 100 addresses. Then 2,000 other Services are created, as fast as the
+        API server takes them, and the client asks who has the addresses, one question after another; the kernel notes
+        when the answers come. `quantile` is of all questions.
         """,
     ),
     Chapter(
@@ -164,7 +171,8 @@ with each of its engines, and MetalLB in L2 mode beside kube-proxy in nftables m
 `minSyncPeriod: 0`. A node that answers for an address may not serve it yet: from the first answer on the client
 connects twenty times to each new address, one connection after another, and tries every 10 ms until it is served.
 Times are medians, with the lowest and the highest of n values in brackets; of connections that fail the table has
-all, of all. How all of it is measured is [below](#all-figures), with the scenarios `addresses` and `routes`.
+all, of all. How all of it is measured is [below](#all-figures), with the scenarios `addresses`, `many_addresses` and
+`routes`.
 """
 
 TERMS = (

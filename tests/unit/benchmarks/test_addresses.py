@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from benchmarks import address_table, expected, records, report, series
+from benchmarks import many_addresses as many
 from benchmarks.addresses import SUBJECTS
 from benchmarks.announcers import IDLE, SCENARIO
 from benchmarks.handovers import ANEW, LONGEST, MOVE, POWER_OFF
@@ -34,8 +35,10 @@ def run(tmp_path: Path) -> Path:
                     made.add(SCENARIO, subject, FAILED_MEANWHILE[how], "", of_how, change=MOVE, repetition=number)
                 made.add(SCENARIO, subject, ANEW, "ms", took * 5, fault=POWER_OFF, repetition=number)
         for program, mb in (("kube-proxy", 60), ("metallb-speaker", 50), ("metallb-controller", 40)):
-            made.add(SCENARIO, METALLB, PEAK, "MB", mb, addresses=100, load=IDLE, process=program)
-        made.add(SCENARIO, NFTABLES, PEAK, "MB", 90, addresses=100, load=IDLE, process="agent")
+            made.add(many.SCENARIO, METALLB, PEAK, "MB", mb, addresses=100, load=IDLE, process=program)
+        made.add(many.SCENARIO, NFTABLES, PEAK, "MB", 90, addresses=100, load=IDLE, process="agent")
+        made.add(many.SCENARIO, METALLB, many.ANSWER, "ms", 5.5, services=2000, quantile=many.TAIL)
+        made.add(many.SCENARIO, METALLB, many.ANSWERED, "", 12_000, services=2000)
     return tmp_path
 
 
@@ -48,9 +51,11 @@ def test_the_table_has_medians_counts_and_what_is_missing(run: Path) -> None:
     failed = rows["connections to a new address from the first answer on that fail"]
     moved = rows["connections that fail as the only endpoint moves"]
     memory = lines[-1]
+    answered = rows["the same: 99 of 100 questions"]
     assert created.endswith(f"| {none} | 90 (80 to 100) ms | 1,200 (1,100 to 1,300) ms | {none} | 3 |")
     assert failed.endswith(f"| {none} | 0 of 60 | 3 of 60 (3 timed out) | {none} | 3 |")
     assert moved.endswith(f"| {none} | 0 of 3,000 | 3 of 3,000 (3 timed out) | {none} | 3 |")
+    assert answered.endswith(f"| {none} | {none} | 5.5 ms | {none} | 12,000 |")
     assert memory.endswith(f"| {none} | {none} | 150 MB | {none} | 1 |"), "a subject lacks one of its programs"
 
 
