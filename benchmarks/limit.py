@@ -6,6 +6,7 @@ All of it is measured in new network namespaces, which disappear with the progra
 import asyncio
 import ipaddress
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from kube_nftlb.netfilter.readback import RulesetReader
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.requests import Request
+from lab import build, programs
 
 SCENARIO = "limit"
 LOAD = "nft -f of the whole ruleset"
@@ -72,6 +74,8 @@ _FULL = _Extent((1, 100, 1000, 3000), 3, 200)
 def run(records: Records, scope: Scope) -> None:
     """Measure with few Services and with many."""
     extent = _FULL if scope.full else _SHORT
+    nftlb = build.nftlb(programs.cache_folder(), print)
+    os.environ["PATH"] = f"{nftlb.parent}:{os.environ['PATH']}"
     for number in extent.services:
         made = ruleset(render(manifests.complete(_objects(number))))
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:

@@ -160,7 +160,8 @@ CHAPTERS = (
         """
         Endpoints are added to these Services, one after another, and removed again. Times are from the last node whose
         nftables has the change until the farm's status has that number of backends, and until it says besides that all
-        nodes have it; `quantile` is of all changes of a run.
+        nodes have it; `quantile` is of all changes of a run. With the engine nftlb only endpoints that are added count:
+        it replaces the rules of a farm, and the kernel does not tell which endpoints the old ones had.
         """,
     ),
 )
