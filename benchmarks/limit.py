@@ -184,7 +184,7 @@ def _nftlb(folder: Path, services: int, times: int) -> dict[str, list[float]]:
     environment = {
         "KUBE_NFTLB_RUN_DIR": str(folder),
         "KUBE_NFTLB_NFTLB_PORT": str(_PORT),
-        "PATH": "/usr/sbin:/usr/bin:/bin",
+        "PATH": os.environ["PATH"],
     }
     command = [sys.executable, "-m", "kube_nftlb", "nftlb-daemon"]
     nowhere = subprocess.DEVNULL

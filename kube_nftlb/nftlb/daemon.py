@@ -22,7 +22,7 @@ def run(port: int, key_file: Path, startup_file: Path) -> NoReturn:
     """
     program = shutil.which(PROGRAM, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
-        raise errors.UsageError("nftlb is not installed: install Debian's package nftlb")
+        raise errors.UsageError("nftlb is not installed: the image has it, with the patches that the agent needs")
     key = secrets.token_urlsafe(32)
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = key_file.with_suffix(".new")
