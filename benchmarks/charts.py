@@ -143,21 +143,22 @@ def _datapath(groups: Groups) -> Figure | None:
         ),
         strict=True,
     ):
-        points = [
-            (dict(point)["others"], values)
+        by_others = {
+            int(dict(point)["others"]): values
             for (scenario, name, point), values in groups.items()
             if (scenario, name) == ("datapath", metric)
             and where.items() <= dict(point).items()
             and KUBE_PROXY in values
-        ]
+        }
+        points = sorted(by_others.items())
         subjects = [(NFTLB, f"{NFTLB} dnat"), (NFTABLES, f"{NFTABLES} dnat")]
         if metric != RATE:
             # It has a single server, which limits the rate of new connections.
             subjects.append(("one static rule",) * 2)
         for number, (subject, name) in enumerate(subjects):
             shown = [
-                (others, stats.ratio(values[name], values[KUBE_PROXY]))
-                for others, values in points
+                (index, stats.ratio(values[name], values[KUBE_PROXY]))
+                for index, (_, values) in enumerate(points)
                 if len(values.get(name, ())) == len(values[KUBE_PROXY])
             ]
             if not shown:
@@ -165,7 +166,7 @@ def _datapath(groups: Groups) -> Figure | None:
             drawn = True
             spread = [[each.value - each.low for _, each in shown], [each.high - each.value for _, each in shown]]
             axis.errorbar(
-                [index + (number - 1) * 0.1 for index, _ in enumerate(shown)],
+                [index + (number - 1) * 0.1 for index, _ in shown],
                 [each.value for _, each in shown],
                 yerr=spread,
                 color=colours.of(subject),

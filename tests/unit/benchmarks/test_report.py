@@ -5,8 +5,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks import machine, records, report
+from benchmarks import charts, machine, packets, records, report
 from benchmarks.records import Records
+from benchmarks.series import Groups
 
 MACHINE = {
     "scenarios": ["latency", "datapath", "limit", "scale"],
@@ -72,6 +73,22 @@ def test_all_charts_of_the_page_exist(run: Path, tmp_path: Path) -> None:
     charts = {path.name for path in (tmp_path / "docs" / "performance").iterdir()}
     assert charts == {"changes.png"}
     assert all(f"(performance/{chart})" in page for chart in charts)
+
+
+def test_points_are_drawn_at_their_number_of_services_in_rising_order() -> None:
+    groups: Groups = {}
+    for others, values in (
+        (5000, {"kube-proxy-nftables": 10.0, "kube-nftlb nftables dnat": 11.0}),
+        (10, {"kube-proxy-nftables": 10.0, "kube-nftlb dnat": 12.0, "kube-nftlb nftables dnat": 10.0}),
+    ):
+        groups["datapath", packets.FIRST, (("others", others),)] = {name: [each] * 3 for name, each in values.items()}
+    figure = charts._datapath(groups)  # noqa: SLF001 - what is drawn, not how the file looks
+    assert figure is not None
+    axis = figure.axes[0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["10", "5,000"]
+    nftlb, nftables = (container[0] for container in axis.containers[:2])
+    assert [(round(x), y) for x, y in nftlb.get_xydata()] == [(0, 1.2)]
+    assert [(round(x), y) for x, y in nftables.get_xydata()] == [(0, 1.0), (1, 1.1)]
 
 
 def test_the_same_records_make_the_same_page(run: Path) -> None:
