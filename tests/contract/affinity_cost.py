@@ -20,7 +20,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm, raw_backend
-from tests.contract.test_nftables_engine import HERE, Node
+from tests.contract.nftables_node import HERE, Node
 
 STICKY: dict[str, Any] = {"persistence": "srcip", "persistTTL": 10800}
 _BATCH = 64

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pyroute2 import IPRoute
 
 from lab import build, programs
 from tests.contract import servers
+from tests.contract.nftables_node import Node
 
 _CLONE_NEWNET = 0x40000000
 PORT = 5555
@@ -64,6 +65,14 @@ def endpoints(endpoint_servers: None) -> Iterator[None]:  # noqa: ARG001 - by na
     """Endpoints that answer, and a kernel without rules."""
     yield
     subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+@pytest.fixture
+async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
+    """A node with the engine of nftables maps, and endpoints that answer."""
+    node = await Node.open(tmp_path)
+    yield node
+    node.close()
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from kube_nftlb.agent import keep_nat
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.contract import servers
 from tests.contract.affinity_cost import Crowd, Stopwatch, apply, ordinary
+from tests.contract.nftables_node import VIPS, Node, nft, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import VIPS, Node, nft, spec
 from tests.contract.test_replacement import connecting
 
 CROWDS = {

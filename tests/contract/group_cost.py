@@ -27,7 +27,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import FarmChange
 from tests.builders import Grouped, grouped_farm
 from tests.contract.affinity_cost import Crowd, apply, ordinary
-from tests.contract.test_nftables_engine import HERE, Node
+from tests.contract.nftables_node import HERE, Node
 
 ROUNDS: Final = 40
 FLOWS: Final = 2000

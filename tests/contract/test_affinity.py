@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,10 @@ from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm, raw_backend
 from tests.contract.affinity_cost import CROWDS, STICKY, Crowd, Stopwatch, apply
+from tests.contract.nftables_node import HERE, VIPS, Node, ask, listed, nft, reached, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, listed, nft, reached, spec
 
 CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
-
-
-@pytest.fixture
-async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
-    node = await Node.open(tmp_path)
-    yield node
-    node.close()
 
 
 def change(name: str, namespace: str = "default", **more: Any) -> FarmChange:

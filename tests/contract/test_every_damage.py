@@ -1,8 +1,7 @@
 """Whatever one rule, chain, set or element of our tables becomes, it is found and mended."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
@@ -19,9 +18,9 @@ from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.readback import RulesetReader
 from tests.contract.damage import damages
+from tests.contract.nftables_node import LIMITED, VIPS, Node, listed, made_of, spec
 from tests.contract.servers import ENDPOINTS
 from tests.contract.test_groups import grouped
-from tests.contract.test_nftables_engine import LIMITED, VIPS, Node, listed, made_of, spec
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -53,8 +52,7 @@ FARMS = {
 
 
 @pytest.fixture
-async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
-    node = await Node.open(tmp_path)
+async def node(node: Node) -> Node:
     for name, wanted in FARMS.items():
         await node.put(name, wanted)
         options = farm_options.contents(
@@ -62,8 +60,7 @@ async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa:
         )
         await node.table.update({name: node.table.owned(name) | options})
     await node.table.update({ENVIRONMENT: environment(PODS, {"ipv4": ["10.96.0.0/16"], "ipv6": ["fd00::/108"]})})
-    yield node
-    node.close()
+    return node
 
 
 async def each_is_mended(

@@ -17,10 +17,8 @@ from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import Grouped, endpoint
 from tests.chance import is_likely
+from tests.contract.nftables_node import VIPS, Node, ask, listed, reached
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import VIPS, Node, ask, listed, node, reached
-
-__all__ = ["node"]
 
 CONNECTIONS = 3000
 CLIENTS = [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(600)]

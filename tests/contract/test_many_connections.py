@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.test_nftables_engine import Node, spec
+from tests.contract.nftables_node import Node, spec
 
 CONNECTIONS = int(os.environ.get("KUBE_NFTLB_TEST_CONNECTIONS", "60000"))
 SECONDS = 5

@@ -6,26 +6,17 @@ A packet that did would leave its whole connection untranslated, also the packet
 import itertools
 import socket
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from tests.contract.affinity_cost import STICKY
+from tests.contract.nftables_node import VIPS, Node, listed, nft, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import VIPS, Node, listed, nft, spec
 from tests.contract.test_replacement import connecting
 
 SECONDS = 6
-
-
-@pytest.fixture
-async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
-    node = await Node.open(tmp_path)
-    yield node
-    node.close()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm
+from tests.contract.nftables_node import HERE, VIPS, Node, ask, reached, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, reached, spec
 
 OLD, NEW = spec(VIPS[0], *ENDPOINTS[:2]), spec(VIPS[0], *ENDPOINTS[2:4])
 LOST_BEFORE, LOST_AFTER = "lost before it was carried out", "lost after it was carried out"

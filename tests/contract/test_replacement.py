@@ -26,8 +26,8 @@ from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.readback import RulesetReader
 from tests.builders import farm
 from tests.contract import connecting as connecting_program
+from tests.contract.nftables_node import HERE, VIPS, Node, ask, listed, nft, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, listed, nft, spec
 
 MANY = 2_000
 SERVICES: Mapping[Family, list[str]] = {"ipv4": ["10.96.0.0/12"], "ipv6": ["fd00::/108"]}
@@ -68,12 +68,10 @@ def connecting(vip: str, patience_s: float = 0.02) -> Iterator[Outcomes]:
 
 
 @pytest.fixture
-async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
-    node = await Node.open(tmp_path)
+async def node(node: Node) -> Node:
     await node.table.update({ENVIRONMENT: environment({}, SERVICES)})
     assert not (await node.engine.apply(changes(many()))).refused
-    yield node
-    node.close()
+    return node
 
 
 @pytest.fixture
