@@ -52,6 +52,8 @@ class RealCluster(Cluster):
         super().__init__(lab)
         self._helm = helm
         self.image = image
+        self.tables_before = {node: self.tables(node) for node in self.nodes}
+        """The tables of each node without kube-nftlb: a network plugin may have its own."""
 
     def helm(self, *arguments: str) -> str:
         done = subprocess.run(

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from lab.kubelet import plugins
 from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 
@@ -59,6 +60,9 @@ def test_another_operator_takes_over(cluster: RealCluster, vip: str, namespace: 
     cluster.reaches("client", cluster.pods("lower-prio", namespace), vip, 8080)
 
 
+@pytest.mark.skipif(
+    plugins.chosen() == "ptp", reason="the mode dsr needs pods on bridges, and those of ptp are on none"
+)
 def test_the_mode_dsr_reaches_containers(cluster: RealCluster, namespace: str) -> None:
     cluster.install("--set", "dsr.enabled=true")
     cluster.serve("lower-prio", 2, namespace)
@@ -78,8 +82,8 @@ def test_the_mode_dsr_reaches_containers(cluster: RealCluster, namespace: str) -
     cluster.reaches("client", here, vip, 8080)
 
 
-def has_no_tables(cluster: RealCluster, node: str) -> bool:
-    return cluster.tables(node) == []
+def has_tables_of_before(cluster: RealCluster, node: str) -> bool:
+    return cluster.tables(node) == cluster.tables_before[node]
 
 
 def test_nothing_is_left_after_uninstalling(cluster: RealCluster, vip: str, namespace: str) -> None:
@@ -88,7 +92,7 @@ def test_nothing_is_left_after_uninstalling(cluster: RealCluster, vip: str, name
     cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "180s")
     until(lambda: not cluster.system_pods("agent"), "the agents have ended")
     for node in cluster.nodes:
-        until(partial(has_no_tables, cluster, node), f"{node} has no table any more")
+        until(partial(has_tables_of_before, cluster, node), f"{node} has only the tables of before")
     # crds.keep: who uninstalls does not lose farms written by hand.
     assert cluster.farm("my-service--http", namespace) is not None
     # And it can be installed again.
