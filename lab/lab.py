@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
-from lab import addresses, components, control, launch, programs, versions
+from lab import addresses, cni, components, control, launch, programs, versions
 from lab.addresses import NodePlan
 from lab.containers import images, probe
 from lab.gateway import crds
-from lab.kubelet import plugins
 from lab.metallb import build as metallb
 from lab.metallb.plan import CONTROLLER
 from lab.places import Places, host_pids, split_pod
@@ -66,9 +65,9 @@ class Lab:
         plan_routers(routers)
         version = versions.of(kubernetes)
         found = programs.ensure(proxy, report, runtime, version)
-        if plugins.chosen():
+        if cni.chosen() and runtime != components.CONTAINERS:
             programs.network_plugins(report)
-        if plugins.backend():
+        if cni.backend():
             found = {**found, **programs.flannel(report)}
         if routers:
             found = {**found, **packages.ensure(programs.cache_folder(), report)}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
-from lab import addresses, components, control, credentials, forward, namespaces, network
+from lab import addresses, cni, components, control, credentials, forward, namespaces, network
 from lab.components import Blueprint, Component
 from lab.containers import archive, config, images
 from lab.containers import nodes as container_nodes
 from lab.flannel import config as flannel
-from lab.kubelet import plugins
 from lab.metallb import plan as metallb
 from lab.places import CLIENT
 from lab.processes import Process, Processes
@@ -75,7 +74,7 @@ class Supervisor:
             if self._blueprint.runtime == components.CONTAINERS:
                 await readiness.create_nodes(client, self._blueprint.nodes)
             self._start(self._blueprint.controllers())
-            if backend := plugins.backend():
+            if backend := cni.backend():
                 self._files.flannel_network.write_text(flannel.network(backend))
                 await asyncio.gather(*(readiness.until_created(client, resources.NODES, name) for name in nodes))
                 self._start(self._blueprint.routers())
@@ -136,7 +135,7 @@ class Supervisor:
     def _set_up_network(self) -> None:
         netns = self._files.netns
         nodes = self._blueprint.nodes
-        connected = () if plugins.backend() else nodes
+        connected = () if cni.backend() else nodes
         for node in nodes:
             namespaces.create_network(netns / node.name)
             network.attach(netns / node.name, node.name, network.CLUSTER_BRIDGE)

@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-from lab import addresses, components
+from lab import addresses, cni, components
 from lab.addresses import NodePlan
-from lab.kubelet import plugins
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "kube-nftlb.io/lab/pause:1"
@@ -34,7 +33,7 @@ def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cni(node: NodePlan, name: str | None = None, mtu: int | None = None) -> str:
+def pod_network(node: NodePlan, name: str | None = None, mtu: int | None = None) -> str:
     """Return the CNI configuration of a node, by the name of the network: None for the lab's bridge.
 
     ``mtu`` is that of the pods in bytes; None leaves it to the plugin.
@@ -45,7 +44,7 @@ def cni(node: NodePlan, name: str | None = None, mtu: int | None = None) -> str:
         [{"subnet": str(cidr), "rangeStart": first, "gateway": gateway}]
         for cidr, first, gateway in zip(node.pod_cidrs, firsts, gateways, strict=True)
     ]
-    pods = plugins.configuration(name or "bridge", {"type": "host-local", "ranges": ranges}, mtu)
+    pods = cni.plugin(name or "bridge", {"type": "host-local", "ranges": ranges}, mtu)
     # For hostPort. It does nothing for pods without.
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
     return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [pods, portmap]}, indent=2)

@@ -4,10 +4,9 @@ import subprocess
 from pathlib import Path
 
 from kube_nftlb import errors
+from lab import cni
 from lab.addresses import NodePlan
 from lab.containers import cgroups, config
-from lab.flannel import config as flannel
-from lab.kubelet import plugins
 from lab.namespaces import on_first_cpu
 from lab.state import LabFiles
 
@@ -42,8 +41,8 @@ def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
 
 def connect(files: LabFiles, node: NodePlan) -> None:
     """Tell a node's containerd how pods are connected, once flannel, if there is one, has written its subnets."""
-    mtu = flannel.mtu(files.flannel_subnets(node.name).read_text()) if plugins.backend() else None
-    (_cni_folder(files, node) / "lab.conflist").write_text(config.cni(node, plugins.chosen(), mtu))
+    network = config.pod_network(node, cni.chosen(), cni.mtu(files, node))
+    (_cni_folder(files, node) / "lab.conflist").write_text(network)
 
 
 def _cni_folder(files: LabFiles, node: NodePlan) -> Path:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
-from lab import namespaces, network, programs
+from lab import cni, namespaces, network, programs
 from lab.addresses import NodePlan
-from lab.flannel import config as flannel
-from lab.kubelet import plugins
 from lab.state import LabFiles
 
 _BACKLOG = 4096
@@ -47,12 +45,10 @@ class Sandbox:
             return
         host, own, gateway = self.host, self.node.pod_interfaces(self.host), self.node.gateway
         namespaces.create_network(self._netns)
-        if name := plugins.chosen():
-            subnets = self.files.flannel_subnets(self.node.name)
-            mtu = flannel.mtu(subnets.read_text()) if plugins.backend() else None
-            made = plugins.config(name, self.node, host, mtu)
+        if name := cni.chosen():
+            made = cni.config(name, self.node, host, cni.mtu(self.files, self.node))
             in_namespace(self._netns, network.prepare_end)
-            in_namespace(node_netns, lambda: plugins.add(programs.network_plugins(), made, self._netns))
+            in_namespace(node_netns, lambda: cni.add(programs.network_plugins(), made, self._netns))
             return
         in_namespace(node_netns, lambda: network.attach(self._netns, f"veth{host}", network.POD_BRIDGE))
         in_namespace(self._netns, lambda: network.set_up_end(own, gateway))

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from lab.kubelet import plugins
+from lab import cni
 from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 
@@ -60,9 +60,7 @@ def test_another_operator_takes_over(cluster: RealCluster, vip: str, namespace: 
     cluster.reaches("client", cluster.pods("lower-prio", namespace), vip, 8080)
 
 
-@pytest.mark.skipif(
-    plugins.chosen() == "ptp", reason="the mode dsr needs pods on bridges, and those of ptp are on none"
-)
+@pytest.mark.skipif(cni.chosen() == "ptp", reason="the mode dsr needs pods on bridges, and those of ptp are on none")
 def test_the_mode_dsr_reaches_containers(cluster: RealCluster, namespace: str) -> None:
     cluster.install("--set", "dsr.enabled=true")
     cluster.serve("lower-prio", 2, namespace)

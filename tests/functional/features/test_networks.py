@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import names
-from lab.kubelet import plugins
+from lab import cni
 from lab.lab import Lab
 from tests import engine
 from tests.functional.cluster import eventually
@@ -20,9 +20,9 @@ def one_answers(bed: Testbed, client: Pod, ip: str) -> None:
     eventually(lambda: len(bed.answering(client.where, ip)) == 1, "one pod answers one client")
 
 
-@pytest.fixture(params=plugins.NETWORKS)
+@pytest.fixture(params=cni.NETWORKS)
 def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
-    monkeypatch.setenv(plugins.VARIABLE, request.param)
+    monkeypatch.setenv(cni.VARIABLE, request.param)
     settings = {**SETTINGS, "operator": {**SETTINGS["operator"], **engine.OPERATOR}}
     lab = Lab.up(f"{request.param}-{os.getpid()}", nodes=2, settings=settings)
     try:

@@ -16,7 +16,7 @@ NODE = addresses.NodePlan(2)
 
 
 def test_pods_get_dual_stack_addresses_of_their_node_on_the_bridge() -> None:
-    bridge, portmap = json.loads(config.cni(NODE))["plugins"]
+    bridge, portmap = json.loads(config.pod_network(NODE))["plugins"]
     assert (portmap["type"], portmap["capabilities"]) == ("portmap", {"portMappings": True})
     assert (bridge["bridge"], bridge["hairpinMode"], bridge["ipMasq"]) == ("cni0", True, False)
     assert [ranges[0] for ranges in bridge["ipam"]["ranges"]] == [
@@ -26,9 +26,9 @@ def test_pods_get_dual_stack_addresses_of_their_node_on_the_bridge() -> None:
 
 
 def test_pods_of_another_network_are_connected_by_its_plugin() -> None:
-    routed, _ = json.loads(config.cni(NODE, "ptp"))["plugins"]
+    routed, _ = json.loads(config.pod_network(NODE, "ptp"))["plugins"]
     assert (routed["type"], routed["ipMasq"], "mtu" in routed, "bridge" in routed) == ("ptp", False, False, False)
-    by_flannel, _ = json.loads(config.cni(NODE, "flannel-vxlan", 1450))["plugins"]
+    by_flannel, _ = json.loads(config.pod_network(NODE, "flannel-vxlan", 1450))["plugins"]
     assert (by_flannel["type"], by_flannel["bridge"], by_flannel["mtu"]) == ("bridge", "cni0", 1450)
     assert routed["ipam"] == by_flannel["ipam"]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
+from lab import cni
 from lab.addresses import NodePlan
 from lab.flannel import build, config
-from lab.kubelet import plugins
 
 
 def test_a_plugin_gives_a_pod_the_addresses_that_the_lab_reports() -> None:
-    made = plugins.config("ptp", NodePlan(2), 7)
+    made = cni.config("ptp", NodePlan(2), 7)
     assert made["ipam"]["addresses"] == [
         {"address": "10.244.2.7/24", "gateway": "10.244.2.1"},
         {"address": "fd00:244:2::7/64", "gateway": "fd00:244:2::1"},
@@ -22,20 +22,20 @@ def test_a_plugin_gives_a_pod_the_addresses_that_the_lab_reports() -> None:
 
 
 def test_a_network_that_the_lab_does_not_have_is_refused() -> None:
-    assert plugins.chosen({}) is None
-    assert plugins.chosen({plugins.VARIABLE: "ptp"}) == "ptp"
+    assert cni.chosen({}) is None
+    assert cni.chosen({cni.VARIABLE: "ptp"}) == "ptp"
     with pytest.raises(
         errors.LabError, match="must be one of bridge, ptp, flannel-vxlan, flannel-host-gw, not 'calico'"
     ):
-        plugins.chosen({plugins.VARIABLE: "calico"})
+        cni.chosen({cni.VARIABLE: "calico"})
 
 
 def test_with_flannel_pods_have_a_bridge_and_the_mtu_that_flannel_leaves_them() -> None:
     mtu = config.mtu("FLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
-    made = plugins.config("flannel-vxlan", NodePlan(1), 2, mtu)
+    made = cni.config("flannel-vxlan", NodePlan(1), 2, mtu)
     assert (made["type"], made["mtu"], made["hairpinMode"]) == ("bridge", 1450, True)
-    assert plugins.backend({plugins.VARIABLE: "flannel-host-gw"}) == "host-gw"
-    assert plugins.backend({plugins.VARIABLE: "ptp"}) is None
+    assert cni.backend({cni.VARIABLE: "flannel-host-gw"}) == "host-gw"
+    assert cni.backend({cni.VARIABLE: "ptp"}) is None
     with pytest.raises(ValueError, match="no FLANNEL_MTU"):
         config.mtu("")
 

@@ -15,6 +15,7 @@ from kube_nftlb import errors
 from lab import network
 from lab.addresses import NodePlan
 from lab.flannel import config as flannel
+from lab.state import LabFiles
 
 VARIABLE = "KUBE_NFTLB_LAB_NETWORK"
 NETWORKS = ("bridge", "ptp", *flannel.BACKENDS)
@@ -35,6 +36,14 @@ def backend(environment: Mapping[str, str] = os.environ) -> str | None:
     return flannel.BACKENDS.get(chosen(environment) or "")
 
 
+def mtu(files: LabFiles, node: NodePlan) -> int | None:
+    """Return the MTU that flannel's daemon on a node leaves pods, in bytes; None without flannel.
+
+    Raises ValueError if the daemon has written none.
+    """
+    return flannel.mtu(files.flannel_subnets(node.name).read_text()) if backend() else None
+
+
 def config(name: str, node: NodePlan, host: int, mtu: int | None = None) -> dict[str, Any]:
     """Return the CNI configuration that gives a pod its addresses on the node, by the name of the network.
 
@@ -43,16 +52,19 @@ def config(name: str, node: NodePlan, host: int, mtu: int | None = None) -> dict
     own = [str(interface) for interface in node.pod_interfaces(host)]
     gateways = [str(interface.ip) for interface in node.gateway]
     addresses = [{"address": each, "gateway": gateway} for each, gateway in zip(own, gateways, strict=True)]
-    made = configuration(name, {"type": "static", "addresses": addresses}, mtu)
+    made = plugin(name, {"type": "static", "addresses": addresses}, mtu)
     return {"cniVersion": "0.4.0", "name": "lab", **made}
 
 
-def configuration(name: str, ipam: Mapping[str, Any], mtu: int | None) -> dict[str, Any]:
-    """Return the part of a CNI configuration that connects pods, with the plugin that gives them addresses."""
-    plugin = "bridge" if name in flannel.BACKENDS else name
+def plugin(name: str, ipam: Mapping[str, Any], mtu: int | None) -> dict[str, Any]:
+    """Return the entry of a CNI configuration that connects pods; ``ipam`` is that of what gives them addresses.
+
+    ``mtu`` is that of the pods in bytes; None leaves it to the plugin.
+    """
+    kind = "bridge" if name in flannel.BACKENDS else name
     routes = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
-    made: dict[str, Any] = {"type": plugin, "ipMasq": False, "ipam": {**ipam, "routes": routes}}
-    if plugin == "bridge":
+    made: dict[str, Any] = {"type": kind, "ipMasq": False, "ipam": {**ipam, "routes": routes}}
+    if kind == "bridge":
         made |= {"bridge": network.POD_BRIDGE, "isGateway": True, "hairpinMode": True}
     if mtu is not None:
         made["mtu"] = mtu
