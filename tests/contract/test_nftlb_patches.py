@@ -88,6 +88,18 @@ class Daemon:
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0])
 
 
+@contextlib.contextmanager
+def running(program: Path, folder: Path) -> Iterator[Daemon]:
+    """Run an nftlb. With it goes all that the kernel has."""
+    daemon = Daemon(program, folder)
+    try:
+        yield daemon
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
 def farm(
     name: str,
     family: str = "ipv4",
@@ -154,13 +166,8 @@ def nftlb(
     tmp_path: Path,
 ) -> Iterator[Daemon]:
     """Debian's nftlb, with which every test of a patch has to fail, and ours."""
-    daemon = Daemon(patched_nftlb if request.param == "patched" else debian_nftlb, tmp_path)
-    try:
+    with running(patched_nftlb if request.param == "patched" else debian_nftlb, tmp_path) as daemon:
         yield daemon
-    finally:
-        daemon.process.kill()
-        daemon.process.wait()
-        subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
 @pytest.mark.parametrize("change", ["delete", "mode", "persistence", "intra-connect"])
@@ -456,17 +463,12 @@ def test_the_interface_of_an_address_is_found(
 ) -> None:
     vip = FAMILY[family][1].format(1)
     subprocess.run(["ip", "address", "add", f"{vip}/{length}", "dev", "in1", "nodad"], check=True)
-    daemon = Daemon(patched_nftlb, tmp_path)
-    try:
-        direct = dsr("one", family)
-        for option in ("iface", "ether-addr"):
-            del direct["addresses"][0][option]
+    direct = dsr("one", family)
+    for option in ("iface", "ether-addr"):
+        del direct["addresses"][0][option]
+    with running(patched_nftlb, tmp_path) as daemon:
         daemon.post(direct)
         assert 'hook ingress device "in1"' in nft("list", "table", "netdev", "nftlb")
-    finally:
-        daemon.process.kill()
-        daemon.process.wait()
-        subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
 def test_every_patch_is_applied_and_has_a_test() -> None:
