@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +23,13 @@ LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _TIME_WAIT_S = 2
 """Time in seconds that conntrack keeps a closed connection. With the default of 120 s its table would fill up."""
+_NO_TIME_WAIT = {"net/ipv4/tcp_max_tw_buckets": "0"}
 _SETTINGS = {
     NODE: {
         f"net/netfilter/nf_conntrack_{kind}": str(_TIME_WAIT_S) for kind in ("tcp_timeout_time_wait", "udp_timeout")
     },
-    CLIENT_POD: {"net/ipv4/ip_local_port_range": "1024 65000"},
+    # A client that closes first keeps its port for 60 s: at 10,000 connections a second it would soon have none.
+    CLIENT_POD: {"net/ipv4/ip_local_port_range": "1024 65000", **_NO_TIME_WAIT},
 }
 _PROGRAMMED_WITHIN_S = 900
 
@@ -85,17 +87,19 @@ async def place_of(subject: Subject, numbers: tuple[int, ...]) -> AsyncIterator[
                 for number in numbers:
                     await _set_up(place, number)
                 for where, settings in _SETTINGS.items():
-                    for key, value in settings.items():
-                        lab.inside(where, lambda key=key, value=value: _set(key, value))  # type: ignore[misc]  # bound loop variables
+                    _apply(lab, where, settings)
                 yield place
     finally:
         await asyncio.to_thread(lab.down)
 
 
-def _set(key: str, value: str) -> None:
-    # Exists only in namespaces with connection tracking.
-    with contextlib.suppress(FileNotFoundError):
-        Path("/proc/sys", key).write_text(value)
+def _apply(lab: Lab, where: str, settings: Mapping[str, str]) -> None:
+    def write() -> None:
+        for key, value in settings.items():
+            with contextlib.suppress(FileNotFoundError):  # those of conntrack, in a namespace without it
+                Path("/proc/sys", key).write_text(value)
+
+    lab.inside(where, write)
 
 
 async def _set_up(place: Place, number: int) -> None:
@@ -105,7 +109,7 @@ async def _set_up(place: Place, number: int) -> None:
     for pod in pods:
         place.servers.serve(f"default/{pod}")
         # A client's port comes back through another VIP, and its first packet would be out of order here.
-        place.lab.inside(f"default/{pod}", lambda: _set("net/ipv4/tcp_max_tw_buckets", "0"))
+        _apply(place.lab, f"default/{pod}", _NO_TIME_WAIT)
     if place.subject.name == NONE:
         place.servers.proxy_haproxy(NODE, _PROXY_PORTS["HAProxy"] + number, pods.values())
         place.servers.proxy_nginx(NODE, _PROXY_PORTS["NGINX"] + number, pods.values())
