@@ -66,10 +66,7 @@ CHAPTERS = (
         conntrack drops closed connections after 2 s instead of 120 s. HAProxy and NGINX are TCP proxies on the node;
         `one static rule` is a ruleset with a single rule that translates to one server, the limit of what a proxy can
         do with nftables. Our subjects use the scheduler `rr`, except for `dnat, weight`, which chooses at random as
-        kube-proxy does. wrk is the client. CPU time of packets is that of a thread that sends UDP to one server. In
-        the run of 26 November 2026 some rounds of new connections came to a standstill, at some tens of requests per
-        second, with every subject that translates addresses, kube-proxy and the single rule among them. The cause is
-        not known; the intervals are wide for it.
+        kube-proxy does. wrk is the client. CPU time of packets is that of a thread that sends UDP to one server.
         """,
     ),
     Chapter(
