@@ -57,15 +57,19 @@ def judge(results: Mapping[str, Mapping[str, Any]], edits: Sequence[Edit]) -> li
     return [disturbance for _, disturbance in sorted(found)]
 
 
+def attempts(results: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return how many attempts at bystanders and pods there were."""
+    return sum(record["attempts"] for result in results.values() for record in result["streams"].values())
+
+
 def summary(results: Mapping[str, Mapping[str, Any]], edits: Sequence[Edit]) -> str:
     """Return what was tried, how long the edits took, and what the machine itself did."""
-    attempts = sum(record["attempts"] for result in results.values() for record in result["streams"].values())
     stalled = {place: sum(ended - began for began, ended in merged(_stalls(each))) for place, each in results.items()}
     longest = max(stalled.values()) / 1e6
     slowest = sorted(edits, key=lambda edit: edit.began - edit.ended)[:3]
     took = ", ".join(f"{edit.name} {(edit.ended - edit.began) / 1e9:.1f} s" for edit in slowest)
     return (
-        f"{attempts} attempts at bystanders and pods, {len(edits)} edits, the longest {took}; "
+        f"{attempts(results)} attempts at bystanders and pods, {len(edits)} edits, the longest {took}; "
         f"the machine stalled for {longest:.0f} ms"
     )
 

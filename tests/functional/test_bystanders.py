@@ -11,10 +11,12 @@ import pytest
 from tests import engine
 from tests.bystanders.edits import Others
 from tests.bystanders.stage import Stage
-from tests.bystanders.verdict import judge, summary, told
+from tests.bystanders.verdict import attempts, judge, summary, told
 from tests.functional.cluster import Cluster
+from tests.functional.faults import suite
 
-_FARMS = [int(number) for number in os.environ.get("KUBE_NFTLB_BYSTANDER_FARMS", "10").split()]
+FARMS_VARIABLE = "KUBE_NFTLB_BYSTANDER_FARMS"
+_FARMS = [int(number) for number in os.environ.get(FARMS_VARIABLE, "10").split()]
 
 
 @pytest.mark.alone
@@ -30,6 +32,9 @@ def test_nobody_feels_the_edits_of_others(cluster: Cluster, own_namespace: str, 
         with stage.hammered() as results:
             edits = list(others.edits())
     print(summary(results, edits))
+    felt = judge(results, edits)
+    for metric, number in (("attempts", attempts(results)), ("changes of others", len(edits)), ("felt", len(felt))):
+        suite.record("bystanders", metric, "", number, farms=farms)
     assert all(record["attempts"] > 100 for result in results.values() for record in result["streams"].values())
-    assert told(judge(results, edits)) == []
+    assert told(felt) == []
     assert [edit for edit in edits if edit.problem] == []

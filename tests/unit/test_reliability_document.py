@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
-from benchmarks import machine, records
+import pytest
+
+from benchmarks import machine, publish, records
+from benchmarks.records import Record
 from tests.functional.faults import report
+from tests.functional.faults.__main__ import ended
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests/functional/faults/published"
@@ -17,3 +21,10 @@ def test_the_page_matches_the_records() -> None:
 def test_every_scenario_of_the_records_is_on_the_page() -> None:
     kept = {record.scenario for record in records.read(RUN)}
     assert kept <= {chapter.scenario for chapter in report.CHAPTERS}
+
+
+@pytest.mark.parametrize(("statuses", "blocker"), [([0, 0], None), ([0, 1], "it did not finish storm")])
+def test_a_run_is_published_if_no_test_failed(statuses: list[int], blocker: str | None) -> None:
+    measured = [Record("storm", "nftlb", "failed connections", "", 0.0)]
+    run = ended({"commit": "0123456789ab", "scenarios": [], "seconds": {}}, measured, 12.3, statuses)
+    assert publish.blocker(run, measured) == blocker

@@ -1,16 +1,24 @@
-"""``python -m tests.functional.faults``: the long form of the suite, with both engines, and its page."""
+"""``python -m tests.functional.faults``: the long form of the suite, or a part of it, with both engines, and its page."""
 
 import argparse
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks import machine
+from benchmarks import machine, records
+from benchmarks.records import Record
 from benchmarks.scope import Scope
 from tests.functional.faults import report, suite
+from tests.functional.test_bystanders import FARMS_VARIABLE
 
 SUITE = Path(__file__).parent
+BYSTANDERS = SUITE.parent / "test_bystanders.py"
+_MANY_FARMS = "200 1000"
+"""Those of BYSTANDERS in the long form, in turn."""
 
 
 def main() -> int:
@@ -20,15 +28,30 @@ def main() -> int:
     arguments, options = parser.parse_known_args()
     form = os.environ.get(suite.FORM_VARIABLE) or suite.LONG_FORM
     command = " ".join([f"{suite.FORM_VARIABLE}={form} python -m {__package__}", *options])
-    machine.write(arguments.out, {**machine.describe([], Scope(full=form == suite.LONG_FORM)), "command": command})
-    form_and_folder = {suite.FORM_VARIABLE: form, suite.FOLDER_VARIABLE: str(arguments.out.absolute())}
+    described = {**machine.describe([], Scope(full=form == suite.LONG_FORM)), "command": command}
+    machine.write(arguments.out, described)
+    began = time.monotonic()
+    settings = {suite.FORM_VARIABLE: form, suite.FOLDER_VARIABLE: str(arguments.out.absolute())}
+    if form == suite.LONG_FORM:
+        settings[FARMS_VARIABLE] = _MANY_FARMS
     statuses = []
     for engine in ("nftlb", "nftables"):
-        environment = {**os.environ, **form_and_folder, "KUBE_NFTLB_TEST_ENGINE": engine}
-        argv = [sys.executable, "-m", "pytest", str(SUITE), *options]
+        environment = {**os.environ, **settings, "KUBE_NFTLB_TEST_ENGINE": engine}
+        argv = [sys.executable, "-m", "pytest", str(SUITE), str(BYSTANDERS), *options]
         statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
+    machine.write(arguments.out, ended(described, records.read(arguments.out), time.monotonic() - began, statuses))
     print(report.write(arguments.out, arguments.out))
     return max(statuses)
+
+
+def ended(described: Mapping[str, Any], measured: list[Record], seconds: float, statuses: list[int]) -> dict[str, Any]:
+    """Return the description of a run with its scenarios and, if no test failed, what publishing it asks for.
+
+    That is the time in seconds of each scenario: here that of all, as their tests share a lab.
+    """
+    scenarios = list(dict.fromkeys(record.scenario for record in measured))
+    passed = not any(statuses)
+    return {**described, "scenarios": scenarios, "seconds": dict.fromkeys(scenarios, round(seconds)) if passed else {}}
 
 
 if __name__ == "__main__":

@@ -90,6 +90,15 @@ CHAPTERS = (
         """,
     ),
     Chapter(
+        "bystanders",
+        "Services that nobody touches while others change",
+        """
+        Clients in a pod, on a node and outside try Services that nobody touches, among as many farms as the table
+        says, while other Services are made, changed, scaled, refused and deleted. An attempt has felt it if it failed,
+        or took 0.1 s longer than the machine made it take.
+        """,
+    ),
+    Chapter(
         "agents",
         "500 nodes",
         """
