@@ -1,4 +1,4 @@
-"""``python -m tests.functional.faults``: the long form of the suite, or a part of it, with both engines, and its page."""
+"""``python -m tests.functional.faults``: the suite or a part of it, in its long form, and its page."""
 
 import argparse
 import os
