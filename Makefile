@@ -39,9 +39,8 @@ lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(PYTHON) -m tools.lint
 	$(PYTHON) -m tools.generate --check
 
-e2e: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
-e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kubelet, containerd, runc (root; minutes)
-	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
+e2e: .venv/ready ## Install the chart on real nodes: kubelet, containerd, runc (root; minutes)
+	@$(PYTHON) -m kube_nftlb lab binaries --proxy kube-proxy-nftables --runtime containerd
 	$(BIN)/pytest tests/e2e
 
 conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with kube-proxy and with both engines (root; hours)

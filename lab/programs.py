@@ -1,5 +1,6 @@
 """Find the programs a lab needs."""
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -16,7 +17,8 @@ from lab.versions import Version
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 KUBE_PROXY = "kube-proxy"
-KUBERNETES_WITH_CONTAINERS = ("kube-scheduler", "kubelet", "pause")
+KUBE_SCHEDULER = "kube-scheduler"
+OF_KUBELETS = ("kubelet", "pause")
 
 UNPACKED = {"etcd": "etcd-server", "nftlb": "nftlb", "containerd": "containerd", "ctr": "containerd"}
 """Debian packages that are not installed, as their services would start, now and whenever the machine does."""
@@ -61,14 +63,26 @@ def ensure(
     if runtime not in components.RUNTIMES:
         raise errors.LabError(f"--runtime must be one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
     with_containers = runtime == components.CONTAINERS
-    wanted = [*KUBERNETES, *([KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else [])]
-    wanted += KUBERNETES_WITH_CONTAINERS if with_containers else ()
-    own = _find_kubernetes(wanted, version)
-    with build.ahead([program for program in wanted if program not in own], version):
-        found = _other_programs(proxy, report, with_containers=with_containers)
-        if len(own) < len(wanted):
-            own = kubernetes(wanted, version, report)
-    return {**found, **own}
+    with contextlib.ExitStack() as stack:
+        missing: dict[Version, list[str]] = {}
+        found: dict[str, Path] = {}
+        for of, wanted in _kubernetes_of(proxy, version, with_containers=with_containers).items():
+            found |= _find_kubernetes(wanted, of)
+            missing[of] = [program for program in wanted if program not in found]
+            stack.enter_context(build.ahead(missing[of], of))
+        found |= _other_programs(proxy, report, with_containers=with_containers)
+        for of, names in missing.items():
+            found |= kubernetes(names, of, report)
+    return found
+
+
+def _kubernetes_of(proxy: str, version: Version, *, with_containers: bool) -> Mapping[Version, Sequence[str]]:
+    """Return the programs of Kubernetes by their version: kubelets may be older than the control plane."""
+    wanted = {version: [*KUBERNETES, *([KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else [])]}
+    if with_containers:
+        wanted[version].append(KUBE_SCHEDULER)
+        wanted.setdefault(versions.of_kubelets(version), []).extend(OF_KUBELETS)
+    return wanted
 
 
 def kubernetes(wanted: Sequence[str], version: Version, report: Report) -> Mapping[str, Path]:

@@ -9,6 +9,8 @@ from kube_nftlb import errors
 
 VARIABLE = "KUBE_NFTLB_LAB_KUBERNETES"
 """The environment variable with the minor version that labs run if they are not told."""
+KUBELET = "1.35"
+"""The newest version whose kubelet runs with containerd 1.6, which Debian 12 has: later ones ask for containerd 2."""
 MODULES = Path(__file__).parent / "kubernetes"
 _REQUIRED = re.compile(r"^(?:require |\t)k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)$", re.MULTILINE)
 
@@ -49,6 +51,11 @@ def of(name: str | None) -> Version:
     if wanted not in found:
         raise errors.LabError(f"the version of Kubernetes must be one of {', '.join(found)}, not {wanted!r}")
     return found[wanted]
+
+
+def of_kubelets(control_plane: Version) -> Version:
+    """Return the version of real kubelets at a control plane: it may be three minor versions older."""
+    return min(control_plane, of(KUBELET))
 
 
 def pinned(module: Path) -> Version:

@@ -67,14 +67,21 @@ class RealCluster(Cluster):
         assert done.returncode == 0, f"helm {' '.join(arguments)}: {done.stdout}\n{done.stderr}\n{self.trouble()}"
         return done.stdout
 
-    def install(self, *options: str) -> None:
-        """Install the chart, or upgrade it, and wait until all of it is ready."""
+    def install(self, *options: str, nodes: list[str] | None = None) -> None:
+        """Install the chart, or upgrade it, and wait until all of it is ready, on these nodes or on all."""
         host = f"apiServer.host={addresses.API_HOST}"
         where = ("--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout", f"{_PATIENCE_S}s")
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, "--set", host, *options)
         # helm's --wait is content with a DaemonSet that may have one node unavailable.
         self.kubectl("rollout", "status", "daemonset/kube-nftlb-agent", "-n", SYSTEM, f"--timeout={_PATIENCE_S}s")
-        eventually(lambda: self.ready_nodes() == self.nodes, "every NftlbNode is Ready", 60)
+        wanted = self.nodes if nodes is None else nodes
+        eventually(lambda: self.ready_nodes() == wanted, f"the NftlbNodes {wanted} are Ready", 60)
+
+    def uninstall(self) -> None:
+        """Uninstall the chart, and wait until agents and rules are gone."""
+        self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "180s")
+        of_agents = {"labelSelector": "app.kubernetes.io/component=agent"}
+        until(lambda: not self.get("pod", namespace=SYSTEM, **of_agents)["items"], "the agents have ended")
 
     def is_installed(self) -> bool:
         return any(release["name"] == RELEASE for release in json.loads(self.helm("list", "-n", SYSTEM, "-o", "json")))

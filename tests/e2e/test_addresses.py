@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lab.places import CLIENT
-from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
+from tests.e2e.real import RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 from tests.functional.segment import POOL, cut, record
 
@@ -85,9 +85,7 @@ def test_uninstalling_takes_addresses_back_and_nobody_answers_any_more(
     bare_cluster: RealCluster, served: tuple[str, str]
 ) -> None:
     namespace, ip = served
-    bare_cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "180s")
-    of_agents = {"labelSelector": "app.kubernetes.io/component=agent"}
-    until(lambda: not bare_cluster.get("pod", namespace=SYSTEM, **of_agents)["items"], "the agents have ended")
+    bare_cluster.uninstall()
     assert ingress(bare_cluster, namespace) == []
     bare_cluster.lab.exec(CLIENT, "ip", "neigh", "flush", "all")
     bare_cluster.count(CLIENT, 1, ip, PORT, "--timeout", "5")

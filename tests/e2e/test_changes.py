@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from lab import cni
-from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
+from tests.e2e.real import SYSTEM, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 
 pytestmark = pytest.mark.timeout(900)
@@ -87,8 +87,7 @@ def has_tables_of_before(cluster: RealCluster, node: str) -> bool:
 def test_nothing_is_left_after_uninstalling(cluster: RealCluster, vip: str, namespace: str) -> None:
     for node in cluster.nodes:
         assert {"nftlb", "kube-nftlb"} <= set(cluster.tables(node))
-    cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "180s")
-    until(lambda: not cluster.system_pods("agent"), "the agents have ended")
+    cluster.uninstall()
     for node in cluster.nodes:
         until(partial(has_tables_of_before, cluster, node), f"{node} has only the tables of before")
     # crds.keep: who uninstalls does not lose farms written by hand.

@@ -12,6 +12,14 @@ def test_the_newest_kubernetes_is_the_default(monkeypatch: pytest.MonkeyPatch) -
     assert versions.of(None) == oldest == versions.of(oldest.name)
 
 
+def test_real_kubelets_are_no_newer_than_their_containerd_allows() -> None:
+    limit = versions.of(versions.KUBELET)
+    assert {each.name: versions.of_kubelets(each) for each in versions.supported()} == {
+        each.name: min(each, limit) for each in versions.supported()
+    }
+    assert versions.newest().minor - limit.minor <= 3, "the skew that Kubernetes allows"
+
+
 def test_another_kubernetes_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(errors.LabError, match=r"must be one of 1\.\d+, .*, not '1\.20'"):
         versions.of("1.20")
