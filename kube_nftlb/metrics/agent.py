@@ -81,9 +81,9 @@ STALE_CONNECTIONS_REMOVED = counter(
     "kube_nftlb_stale_connections_removed_total",
     "Stale connections and sessions removed after their backend was gone or down. Untranslated: connections from "
     "before the farm existed, or from while its rules were away. EndpointGone: TCP connections that "
-    "farms with onGone cut had to endpoints that are gone.",
+    "farms with onGone cut had to endpoints that are gone. Unanswered: first packets over TCP to such endpoints.",
     "agent",
-    reason=("BackendGone", "BackendDown", "Untranslated", "EndpointGone"),
+    reason=("BackendGone", "BackendDown", "Untranslated", "EndpointGone", "Unanswered"),
 )
 CONNTRACK_ENTRIES = gauge("kube_nftlb_conntrack_entries", "Connections that the node's kernel tracks.", "agent")
 CONNTRACK_LIMIT = gauge(

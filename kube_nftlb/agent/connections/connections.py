@@ -3,7 +3,8 @@
 Conntrack sends the packets of a connection where its first one went, and does not ask the rules again. So UDP flows to
 endpoints that are gone are forgotten, as are all connections to backends that are down. TCP connections of farms with
 ``onGone: cut`` are, too: a rule of the agent table then resets each by the next packet of its client, and a client that
-waits for data, and sends none, is challenged to. A node may have a million connections, and a tenant a hundred thousand
+waits for data, and sends none, is challenged to. What nobody has answered yet is forgotten, too, once its endpoint is
+gone (``unanswered``). A node may have a million connections, and a tenant a hundred thousand
 to one endpoint. So tasks of their own look through them, once for all farms that have changed, and after a rest.
 
 Sessions are not connections. ``engine.nftlb.stale_sessions`` forgets those of endpoints that are gone, with the UDP
@@ -21,9 +22,10 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock, rest_s
 from kube_nftlb.agent.connections.allowed import WATCH_S, Allowed, AllowedConnections, targets
 from kube_nftlb.agent.connections.challenges import Challenge, Challenges
+from kube_nftlb.agent.connections.unanswered import UnansweredConnections
 from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.netfilter.conntrack.entries import UDP, Endpoint, Entry
-from kube_nftlb.netfilter.conntrack.filters import TRANSLATED, UNTRANSLATED, Target
+from kube_nftlb.netfilter.conntrack.filters import TRANSLATED, UNANSWERED, UNTRANSLATED, Target
 from kube_nftlb.netfilter.conntrack.table import Address
 
 RATE: Final = 1000
@@ -71,6 +73,7 @@ class Connections:
         self._challenger = challenger
         self._clock = clock
         self._allowed = AllowedConnections()
+        self._unanswered = UnansweredConnections()
         self._challenges = Challenges()
         self._news = asyncio.Event()
         self._bypassed: list[tuple[Mapping[str, SentFarm], float]] = []
@@ -81,6 +84,8 @@ class Connections:
     def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
         self._allowed.changed(name, farm, before, self._clock.now())
+        if before is not None:
+            self._unanswered.changed(name, farm)
         self._news.set()
 
     def check(self, name: str) -> None:
@@ -143,6 +148,7 @@ class Connections:
 
     async def look(self) -> bool:
         """Look for connections once where that is due, and end those that may not go on. Return True if any was due."""
+        lost = await self._forget_lost()
         if allowed := self._allowed.take(self._clock.now()):
             try:
                 await self._end(allowed)
@@ -153,7 +159,22 @@ class Connections:
                     _log.exception("cannot end connections to endpoints that are gone, retrying")
                 else:
                     _log.warning("cannot end connections to endpoints that are gone, retrying", error=str(error))
-        return bool(allowed)
+        return bool(allowed) or lost
+
+    async def _forget_lost(self) -> bool:
+        """Forget unanswered connections to endpoints that are gone. Return True if there were farms to look for."""
+        waiting = self._unanswered.take()
+        if not waiting.farms:
+            return False
+        try:
+            found = await self._table.find(waiting.farms.keys(), waiting.is_lost, UNANSWERED, FOUND_MAX)
+            await self._table.forget(found)
+        except errors.KernelError as error:
+            self._unanswered.again(waiting)
+            _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
+        else:
+            metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(len(found))
+        return True
 
     async def _end(self, allowed: Mapping[Target, Allowed]) -> None:
         def of(entry: Entry) -> Allowed:

@@ -16,7 +16,7 @@ TCP, UDP, SCTP = 6, 17, 132
 
 STATUS: Final = 3
 DESTINATION_TRANSLATED: Final = 1 << 5
-_SEEN_REPLY: Final = 1 << 1
+SEEN_REPLY: Final = 1 << 1
 
 _NEW, _ENDED = 1 << 8 | 0, 1 << 8 | 2
 """NFNL_SUBSYS_CTNETLINK with IPCTNL_MSG_CT_NEW, as in dumps too, and IPCTNL_MSG_CT_DELETE."""
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     @property
     def has_reply(self) -> bool:
         """True once there was a packet from the other side."""
-        return bool(self.status & _SEEN_REPLY)
+        return bool(self.status & SEEN_REPLY)
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
-from kube_nftlb.netfilter.conntrack.entries import DESTINATION_TRANSLATED, STATUS, Endpoint
+from kube_nftlb.netfilter.conntrack.entries import DESTINATION_TRANSLATED, SEEN_REPLY, STATUS, Endpoint
 from kube_nftlb.netfilter.netlink import attribute
 
 Target = tuple[bytes, int, int]
@@ -26,8 +26,8 @@ _ONE_BY_ONE_MAX: Final = 8
 """For more of anything the whole table is read once, which takes the kernel ten times as long as to walk through it."""
 
 
-def _with_status(status: int) -> bytes:
-    return attribute(STATUS, number(status)) + attribute(_STATUS_MASK, number(DESTINATION_TRANSLATED))
+def _with_status(status: int, mask: int = DESTINATION_TRANSLATED) -> bytes:
+    return attribute(STATUS, number(status)) + attribute(_STATUS_MASK, number(mask))
 
 
 def number(value: int) -> bytes:
@@ -38,6 +38,8 @@ def number(value: int) -> bytes:
 TRANSLATED: Final = _with_status(DESTINATION_TRANSLATED)
 """The filter of connections with a translated destination; an older kernel ignores it, and returns all."""
 UNTRANSLATED: Final = _with_status(0)
+UNANSWERED: Final = _with_status(DESTINATION_TRANSLATED, DESTINATION_TRANSLATED | SEEN_REPLY)
+"""The filter of connections with a translated destination that nobody has answered."""
 
 
 def with_mark(mark: int, mask: int) -> bytes:

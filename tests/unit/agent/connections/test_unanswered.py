@@ -1,0 +1,107 @@
+"""First packets to endpoints that are gone are forgotten, so that the next one finds another endpoint."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.connections.connections import Connections
+from kube_nftlb.agent.model import NodeFarm, SentFarm
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.conntrack.entries import SEEN_REPLY, UDP, Entry
+from kube_nftlb.netfilter.conntrack.filters import UNANSWERED
+from tests.builders import farm, raw_backend
+from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import FakeConntrack, endpoint, entry
+
+HERE, GONE = endpoint("10.244.1.2"), endpoint("10.244.1.3")
+BEFORE = SentFarm("nftables", frozenset({Listener("10.96.0.10", "TCP", 80)}), 2, 2)
+
+
+def wanted(**spec: Any) -> NodeFarm:
+    addresses = [{"ip": "10.96.0.10", "ports": "80"}]
+    made = farm(**{"addresses": addresses, "backends": [raw_backend("a", "10.244.1.2")], **spec})
+    return node_farm(made, NodeFacts("here"), None)
+
+
+def made(kernel: FakeConntrack) -> Connections:
+    return Connections(kernel, kernel, FakeClock())
+
+
+def answered(each: Entry) -> Entry:
+    return each._replace(status=each.status | SEEN_REPLY)
+
+
+async def test_what_an_endpoint_that_is_gone_has_not_answered_is_forgotten() -> None:
+    lost = entry(GONE, port=1)
+    kept = [
+        entry(HERE, port=2),
+        answered(entry(GONE, port=3)),
+        entry(GONE, port=4, translated=False),
+        entry(GONE, port=5, server=endpoint("10.96.0.11", 80)),
+    ]
+    kernel = FakeConntrack(lost, *kept)
+    connections = made(kernel)
+    connections.changed("web", wanted(), BEFORE)
+    assert await connections.look()
+    assert kernel.entries == kept
+    assert kernel.events[0][2] == UNANSWERED
+    # Once for each change.
+    assert not await connections.look()
+
+
+@pytest.mark.parametrize(
+    ("spec", "forgotten"),
+    [
+        pytest.param({"backends": []}, True, id="nobody is left: the next packet is refused"),
+        pytest.param({"mode": "snat"}, True, id="the source is translated, too"),
+        pytest.param({"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []}, True, id="all ports"),
+        pytest.param({"mode": "local", "backends": []}, False, id="nothing is translated"),
+    ],
+)
+async def test_farms_of_other_kinds(spec: dict[str, Any], forgotten: bool) -> None:
+    kernel = FakeConntrack(entry(GONE))
+    connections = made(kernel)
+    connections.changed("web", wanted(**spec), BEFORE)
+    await connections.look()
+    assert (kernel.entries == []) == forgotten
+
+
+async def test_an_endpoint_of_all_ports_answers_at_each() -> None:
+    backends = [{"name": "a", "ip": "10.244.1.2"}]
+    kernel = FakeConntrack(entry(HERE))
+    connections = made(kernel)
+    connections.changed("web", wanted(protocol="All", addresses=[{"ip": "10.96.0.10"}], backends=backends), BEFORE)
+    await connections.look()
+    assert len(kernel.entries) == 1
+
+
+async def test_flows_of_udp_are_not_its_business() -> None:
+    kernel = FakeConntrack(entry(GONE, protocol=UDP))
+    connections = made(kernel)
+    connections.changed("web", wanted(), BEFORE)
+    await connections.look()
+    assert len(kernel.entries) == 1
+
+
+async def test_no_connection_waits_for_an_endpoint_of_a_farm_that_is_new_or_withdrawn() -> None:
+    kernel = FakeConntrack(entry(GONE))
+    connections = made(kernel)
+    connections.changed("web", wanted(), None)
+    connections.changed("other", wanted(), BEFORE)
+    connections.changed("other", None, BEFORE)
+    await connections.look()
+    assert UNANSWERED not in [event[2] for event in kernel.events if event[0] == "looked"]
+
+
+async def test_what_the_kernel_does_not_tell_is_looked_for_again() -> None:
+    kernel = FakeConntrack(entry(GONE))
+    connections = made(kernel)
+    connections.changed("web", wanted(), BEFORE)
+    kernel.problem = errors.KernelError("no memory")
+    assert await connections.look()
+    kernel.problem = None
+    assert await connections.look()
+    assert kernel.entries == []
