@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,18 +14,15 @@ NOBODY = "10.244.0.99"
 """An endpoint whose pod has ended: nothing answers its packets, and nobody says so."""
 
 
-@pytest.fixture
-def silent() -> Iterator[None]:
+def silence() -> None:
     """Have packets to NOBODY disappear once they have left, as on their way to a pod on another node."""
     subprocess.run(["ip", "addr", "replace", f"{NOBODY}/32", "dev", "lo"], check=True)
     nft(f"table ip silent {{ chain input {{ type filter hook input priority 0; ip daddr {NOBODY} drop; }}; }}")
-    yield
-    nft("delete table ip silent")
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("farm", [{}, STICKY], ids=["plain", "with persistence"])
 async def test_a_repeated_first_packet_goes_to_an_endpoint_that_is_there(node: Node, farm: dict[str, Any]) -> None:
+    silence()
     await node.put("web", spec(VIPS[0], NOBODY, **farm))
     with socket.socket() as client:
         client.settimeout(0.3)

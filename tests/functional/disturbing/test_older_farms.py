@@ -14,6 +14,12 @@ def test_a_farm_of_the_older_form_is_rewritten_without_a_lost_connection(
     cluster.serve("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     vip = cluster.vip("web", namespace)
+
+    def settled() -> bool:
+        # The list comes after the numbers.
+        return len(cluster.farm("web--http", namespace)["status"].get("backends", [])) == 2
+
+    eventually(settled, "the status lists both backends")
     made = cluster.farm("web--http", namespace)
     backends = [
         {"name": each["name"], "ip": each["address"], "port": each["port"], "nodeName": each["node"]}
