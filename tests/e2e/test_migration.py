@@ -55,6 +55,8 @@ def with_kube_proxy(bare_cluster: RealCluster) -> Iterator[RealCluster]:
     cluster = bare_cluster
     if cluster.is_installed():
         cluster.uninstall()
+        # Those of agents that are gone are Ready until they are silent.
+        cluster.kubectl("delete", "nftlbnodes", "--all")
     version = versions.of(None)
     [program] = programs.kubernetes([programs.KUBE_PROXY], version, lambda _: None).values()
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(kube_proxy.manifests(program, cluster.image)))
