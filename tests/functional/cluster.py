@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
 
 
-def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> float:
-    """Wait until ``check`` holds and return how many seconds that took. Raises AssertionError with ``what``."""
+def eventually(check: Callable[[], bool], what: str, seconds: float = 60) -> float:
+    """Wait until ``check`` holds and return how many seconds that took. Raises AssertionError with ``what``.
+
+    A test whose claim is a time passes ``seconds``; without, they only end what hangs, also on a busy machine.
+    """
     start = looked_at = time.monotonic()
     while not check():
         now = time.monotonic()

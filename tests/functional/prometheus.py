@@ -71,10 +71,10 @@ class Prometheus:
         return sum(value for _, value in self.query(expression))
 
     def becomes(self, expression: str, value: float) -> None:
-        eventually(lambda: self.value(expression) == value, f"{expression} is {value}", seconds=30)
+        eventually(lambda: self.value(expression) == value, f"{expression} is {value}", seconds=60)
 
     def becomes_more(self, expression: str, value: float) -> None:
-        eventually(lambda: self.value(expression) > value, f"{expression} is more than {value}", seconds=30)
+        eventually(lambda: self.value(expression) > value, f"{expression} is more than {value}", seconds=60)
 
 
 def configuration(cluster: Cluster) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def is_ready(cluster: Cluster, address: str) -> bool:
     return (cluster.http_get(address, "/readyz", 10256) or (0,))[0] == 200
 
 
+# A new agent has 5 s: beside other tests it may take longer to start.
+@pytest.mark.alone
 def test_the_responder_answers_while_a_new_agent_starts(cluster: Cluster, namespace: str, ip: str) -> None:
     cluster.serve("web", 4, namespace)
     announce(cluster, "web", namespace, ip)
