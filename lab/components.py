@@ -76,7 +76,7 @@ class Blueprint:
     programs: Mapping[str, Path]
     operators: int = 1
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Additional environment variables (kube-proxy, kubelet: flags) by component (``agent``), or on one node
+    """Additional environment variables (etcd, kube-proxy, kubelet: flags) by component (``agent``), or on one node
     (``agent@node-1``).
     """
     runtime: str = NAMESPACES
@@ -173,7 +173,7 @@ class Blueprint:
         ]
 
     def _etcd(self) -> Component:
-        return Component(ETCD, None, self._command("etcd", flags.etcd(self.files)))
+        return Component(ETCD, None, self._command("etcd", {**flags.etcd(self.files), **self._settings(ETCD, None)}))
 
     def _api_server(self) -> Component:
         return Component(API_SERVER, None, self._command("kube-apiserver", flags.api_server(self.files)))

@@ -44,8 +44,6 @@ def etcd(files: LabFiles) -> dict[str, str]:
         "initial-advertise-peer-urls": _ETCD_PEER_URL,
         "initial-cluster": f"default={_ETCD_PEER_URL}",
         "quota-backend-bytes": str(4 << 30),
-        # A lab need not outlive a power failure, and a busy disk would hold all of its writes up.
-        "unsafe-no-fsync": "true",
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from kube_nftlb import errors
 from lab import components, programs
 from lab.containers import probe
-from lab.lab import Lab
+from tests import labs
 from tests.e2e.real import RealCluster
 from tests.image import build
 
@@ -30,7 +30,7 @@ def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealClust
         pytest.skip(str(error))
     image = build.build()
     image.save(folder / "image.tar")
-    lab = Lab.up(NAME, nodes=2, zones=["a", "b"], proxy="none", runtime=components.CONTAINERS)
+    lab = labs.up(NAME, nodes=2, zones=["a", "b"], proxy="none", runtime=components.CONTAINERS)
     try:
         lab.load_image(folder / "image.tar")
         (folder / "image.tar").unlink()

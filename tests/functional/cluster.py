@@ -354,9 +354,9 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(name: str, **options: Any) -> Iterator[Cluster]:
-    """A lab of a test's own while the block lasts; ``options`` are those of ``Lab.up``."""
+    """A lab of a test's own while the block lasts; ``options`` are those of ``labs.up``."""
     with labs.timed(name):
-        lab = Lab.up(f"{name}-{os.getpid()}", **options)
+        lab = labs.up(f"{name}-{os.getpid()}", **options)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster

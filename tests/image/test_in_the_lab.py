@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lab import components
-from lab.lab import Lab
 from lab.state import LabFiles
+from tests import labs
 from tests.builders.manifests import client_pod, service
 from tests.functional.cluster import Cluster, eventually
 from tests.image import build
@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Cl
     secrets.chmod(0o755)
     build.build().unpack(root)
     name = f"image-{os.getpid()}"
-    lab = Lab.up(name, nodes=1)
+    lab = labs.up(name, nodes=1)
     with ExitStack() as stack:
         stack.callback(lab.down)
         files = LabFiles.of(name)

@@ -13,8 +13,7 @@ from functools import partial
 
 import pytest
 
-from lab.lab import Lab
-from tests import engine
+from tests import engine, labs
 from tests.builders.manifests import service
 from tests.bystanders.stage import PORT, Stage
 from tests.functional.cluster import Cluster, eventually
@@ -31,7 +30,7 @@ def cluster_without_operator(request: pytest.FixtureRequest) -> Iterator[Cluster
     """Two nodes with kube-proxy, and agents that wait to be started; the operator has never written a farm."""
     settings = {"operator": {**engine.OPERATOR, "KUBE_NFTLB_DEFAULT_MODE": "dnat"}}
     name = f"left-{request.param}-{os.getpid()}"
-    lab = Lab.up(name, nodes=2, proxy=f"kube-proxy-{request.param}+kube-nftlb", settings=settings)
+    lab = labs.up(name, nodes=2, proxy=f"kube-proxy-{request.param}+kube-nftlb", settings=settings)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             lab.stop("operator")

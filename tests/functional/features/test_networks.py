@@ -8,8 +8,7 @@ import pytest
 
 from kube_nftlb import names
 from lab import cni
-from lab.lab import Lab
-from tests import engine
+from tests import engine, labs
 from tests.functional.cluster import eventually
 from tests.functional.conformance.testbed import CLIENT, FAMILIES, NAMESPACE, SETTINGS, Pod, Testbed, server_ports
 
@@ -24,7 +23,7 @@ def one_answers(bed: Testbed, client: Pod, ip: str) -> None:
 def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Testbed]:
     monkeypatch.setenv(cni.VARIABLE, request.param)
     settings = {**SETTINGS, "operator": {**SETTINGS["operator"], **engine.OPERATOR}}
-    lab = Lab.up(f"{request.param}-{os.getpid()}", nodes=2, settings=settings)
+    lab = labs.up(f"{request.param}-{os.getpid()}", nodes=2, settings=settings)
     try:
         with contextlib.closing(Testbed(lab)) as made:
             yield made

@@ -68,3 +68,10 @@ def test_flannel_runs_on_each_node_of_a_lab_that_has_its_program() -> None:
     assert (first.node, first.environment, second.node) == ("node-1", {"NODE_NAME": "node-1"}, "node-2")
     assert {"--ip-masq=true", "--subnet-file=/lab/flannel/node-1.env"} <= set(first.argv)
     assert [each.name for each in made.all()].count("flanneld") == 2
+
+
+def test_etcd_has_its_own_flags_and_those_of_the_settings() -> None:
+    settings = {"etcd": {"unsafe-no-fsync": "true"}}
+    made = Blueprint(LabFiles(Path("/lab")), plan_nodes(1), "none", PROGRAMS, settings=settings)
+    etcd, _ = made.control_plane()
+    assert {"--data-dir=/lab/etcd", "--unsafe-no-fsync=true"} <= set(etcd.argv)
