@@ -53,9 +53,10 @@ class Lab:
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
         ``settings`` has additional environment variables of operator, nftlb and agent, or flags of etcd, kube-proxy
-        and kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``,
-        or ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; they are
-        named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
+        and kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is
+        ``namespaces``, or ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a
+        leader; they are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version
+        (``versions.of``).
         ``gateway_api`` installs the CustomResourceDefinitions of the Gateway API, ``gateway_experimental`` those with
         the Gateways of the experimental channel. With ``routers``, the client is behind as many that speak BGP, and the
         nodes have BIRD.
