@@ -6,7 +6,7 @@ Computation only. ``python -m benchmarks.report`` writes each between two commen
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from benchmarks import address_table, ages, colours, headline, series, targets
+from benchmarks import address_table, colours, headline, series, targets
 from benchmarks.headline import Headline
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
@@ -136,7 +136,7 @@ def _run_of(measured: Iterable[Record], row: Headline) -> str:
 
 
 def _targets(measured: Iterable[Record]) -> Iterator[str]:
-    verdicts = [verdict for verdict in targets.verdicts(ages.current(measured)) if verdict.subject == NFTABLES]
+    verdicts = [verdict for verdict in targets.verdicts(measured) if verdict.subject == NFTABLES]
     missed = [verdict for verdict in verdicts if verdict.outcome == targets.MISSED]
     counted = {
         outcome: sum(1 for verdict in verdicts if verdict.outcome == outcome)

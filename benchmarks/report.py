@@ -8,7 +8,6 @@ from typing import Any
 from benchmarks import (
     address_charts,
     address_table,
-    ages,
     charts,
     colours,
     excerpts,
@@ -123,17 +122,15 @@ def _runs(scenario: str, runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             when = f"{run['began'][:10]}, commit {run['commit']}"
             ended = "" if scenario in run.get("seconds", ()) else "; whether it ended is not recorded"
             load = f"load average at the start {run['load_average'][0]}"
-            age = f"; **{ages.NOTE}**" if ages.outdated(run["began"]) else ""
-            yield f"- `{command}`, {when}{age}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
+            yield f"- `{command}`, {when}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
 
 
 def _targets(measured: Sequence[Record]) -> Iterator[str]:
     yield "| target, beside kube-proxy | engine | outcome | worst point |"
     yield "|---|---|---|---|"
-    for verdict, ever in zip(targets.verdicts(ages.current(measured)), targets.verdicts(measured), strict=True):
+    for verdict in targets.verdicts(measured):
         engine = colours.NAMES[verdict.subject].rpartition(" ")[2]
-        before = f"{ever.outcome} once: {ever.worst}, {ages.NOTE}" if verdict.outcome != ever.outcome else ""
-        yield f"| {verdict.target} | {engine} | **{verdict.outcome}** | {before or verdict.worst} |"
+        yield f"| {verdict.target} | {engine} | **{verdict.outcome}** | {verdict.worst} |"
 
 
 def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:

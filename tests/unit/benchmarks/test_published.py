@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks import ages, charts, excerpts, expected, machine, records, report, targets
+from benchmarks import charts, excerpts, expected, machine, records, report, targets
 from benchmarks.__main__ import SCENARIOS
 
 CHECKOUT = Path(__file__).parents[3]
@@ -79,14 +79,3 @@ def test_figures_name_the_version_of_kube_proxy_and_runs_of_code_that_nobody_has
 def test_a_document_without_a_place_is_named() -> None:
     with pytest.raises(ValueError, match="figures -->"):
         excerpts.put("# Nothing", "figures", "| |")
-
-
-def test_figures_of_an_older_design_say_so_and_decide_no_target() -> None:
-    measured, runs = records.read(RUNS), machine.read(RUNS)
-    old = [run for run in runs if ages.outdated(run["began"])]
-    assert PAGE.read_text().count(f"; **{ages.NOTE}**") == sum(len(run["scenarios"]) for run in old)
-    aged = [record._replace(run="2026-11-21T00:00:00Z") for record in measured]
-    assert ages.current(aged) == []
-    page = report.page(aged, runs, {})
-    assert f"**{targets.NOT_MEASURED}** | reached once: " in page
-    assert "**reached**" not in page
