@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import cost, handovers, many_addresses, new_addresses, packets, routes, series
+from benchmarks import cost, handovers, limit, many_addresses, new_addresses, packets, routes, series, status
 from benchmarks.processes import PEAK
 from benchmarks.records import Record
 from benchmarks.subjects import ANNOUNCING, EAGER, KUBE_PROXY, METALLB_EAGER, NFTABLES, NFTLB, Subject
@@ -12,6 +12,11 @@ RATE: Final = "requests per second"
 _PROXIES = (NFTLB, NFTABLES, KUBE_PROXY)
 _WITH_MODES = (f"{NFTLB} dnat", f"{NFTABLES} dnat", KUBE_PROXY)
 """With many other Services dnat alone is measured, which does what kube-proxy does."""
+_PER_CHANGE = (
+    "bytes to etcd per change", "bytes to the node per change", "processor time of apiserver per change",
+    "processor time of etcd per change",
+)  # fmt: skip
+_OF_STATUSES = (status.SHOWN, status.SHOWN_AS_PROGRAMMED, status.IN_KERNELS, status.STATUSES)
 _REQUESTS = (RATE, "p50", "p95", "p99", "processor time per request")
 
 
@@ -29,8 +34,7 @@ _OF_SCENARIO: Final = {
     "endpoints": _Yield(
         (*_PROXIES, EAGER),
         ("ready until reached", "not ready until not reached", "rolling update to etcd", "rolling update to the node",
-         "bytes to etcd per change", "bytes to the node per change", "processor time of apiserver per change",
-         "processor time of etcd per change"),
+         *_PER_CHANGE),
     ),
     "datapath": _Yield(_WITH_MODES, (packets.FIRST, packets.LATER, *_REQUESTS)),
     "schedulers": _Yield((NFTLB + " rr", NFTABLES + " rr", KUBE_PROXY), _REQUESTS),
@@ -50,6 +54,8 @@ _OF_SCENARIO: Final = {
         (many_addresses.PROCESSOR, PEAK, many_addresses.ANSWER, many_addresses.ANSWERED, many_addresses.LOST),
     ),
     "routes": _Yield(routes.SUBJECTS, (routes.ROUTED, routes.UNROUTED)),
+    "status": _Yield(_PROXIES, _PER_CHANGE),
+    "limit": _Yield(limit.PROGRAMS, (limit.TIME,)),
     "cost": _Yield(_PROXIES, ("processor time", "memory", PEAK, cost.RESTARTED, cost.ALL_BACK)),
 }  # fmt: skip
 
@@ -63,7 +69,9 @@ def of(scenario: str) -> Iterator[tuple[str, str]]:
         yield from ((subject, metric) for metric in metrics)
         if scenario == "addresses" and subject != METALLB_EAGER:
             yield subject, handovers.ANEW
-        if scenario == "endpoints":
+        if scenario == "status" and Subject(subject).ours:
+            yield from ((subject, metric) for metric in _OF_STATUSES)
+        if scenario in ("endpoints", "status"):
             programs = Subject(subject).programs
             yield from ((subject, f"processor time of {program} per change") for program in programs)
 

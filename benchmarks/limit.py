@@ -45,6 +45,8 @@ CHANGE = "one element, one transaction over netlink"
 CHANGE_LIBNFTABLES = "the same through libnftables"
 NFTLB_QUESTION = "a GET to nftlb"
 NFTLB_CHANGE = "a POST to nftlb that changes one backend"
+PROGRAMS = (LOAD, QUESTION, QUESTION_AGENT, CHANGE, CHANGE_LIBNFTABLES, NFTLB_QUESTION, NFTLB_CHANGE)
+TIME = "time"
 STALE_FLOWS = "connections of a backend that goes"
 """UDP flows that the agent finds and deletes."""
 
@@ -88,7 +90,7 @@ def run(records: Records, scope: Scope) -> None:
                 for what, samples in _in_new_network(action, folder, number, times).items():
                     for repetition, milliseconds in enumerate(samples):
                         keys = {"services": number, "endpoints": _ENDPOINTS, "repetition": repetition}
-                        records.add(SCENARIO, what, "time", "ms", milliseconds, **keys)
+                        records.add(SCENARIO, what, TIME, "ms", milliseconds, **keys)
     for which, samples in _in_new_network("flows", "", 0, extent.loads).items():
         for repetition, milliseconds in enumerate(samples):
             records.add(

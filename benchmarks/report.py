@@ -154,7 +154,11 @@ def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:
 
 def _missing(measured: Sequence[Record], scenario: str) -> list[str]:
     found = [record for record in measured if record.missing and record.scenario == scenario]
-    reasons = dict.fromkeys(f"{record.subject}: {record.missing}" for record in found)
+    points = [series.text_of(series.point_of(record)) for record in found]
+    reasons = dict.fromkeys(
+        f"{record.subject}: {record.missing}{f' ({point})' if point else ''}"
+        for record, point in zip(found, points, strict=True)
+    )
     lost = expected.lacking(scenario, measured)
     return [*reasons, *(f"{subject}: {', '.join(metrics)}" for subject, metrics in lost.items())]
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks import cluster
 from benchmarks.records import Records
@@ -28,6 +28,10 @@ from lab.lab import Lab
 
 SCENARIO = "status"
 SUBJECTS = (Subject(NFTABLES), Subject(NFTLB), Subject(KUBE_PROXY))
+SHOWN: Final = "in the kernels until shown"
+SHOWN_AS_PROGRAMMED: Final = "in the kernels until shown as programmed"
+IN_KERNELS: Final = "written until in the kernels"
+STATUSES: Final = "statuses per change"
 
 _ENDPOINTS = 10
 _STEPS = 4
@@ -194,7 +198,7 @@ async def _measure(records: Records, subject: Subject, lab: Lab, kube: Kube, loa
         following.cancel()
         _record(records, subject, load, changes, kernels, statuses)
     number = sum(map(len, changes.values()))
-    records.add(SCENARIO, subject.name, "statuses per change", "", written / number, **keys)
+    records.add(SCENARIO, subject.name, STATUSES, "", written / number, **keys)
 
 
 async def _spent(
@@ -268,9 +272,9 @@ def _record(
                 missing["not shown" if shown is None else "not seen in a kernel"] += 1
                 continue
             kernel_at = max(each for each in at if each is not None)
-            delays["in the kernels until shown"].append(max(shown[0] - kernel_at, 0))
-            delays["in the kernels until shown as programmed"].append(max(shown[1] - kernel_at, 0))
-            delays["written until in the kernels"].append(kernel_at - change.written_at)
+            delays[SHOWN].append(max(shown[0] - kernel_at, 0))
+            delays[SHOWN_AS_PROGRAMMED].append(max(shown[1] - kernel_at, 0))
+            delays[IN_KERNELS].append(kernel_at - change.written_at)
     for reason, number in missing.items():
         records.skip(SCENARIO, subject.name, f"{number} changes: {reason} within {_SETTLED_S} s", **keys)
     for metric, found in delays.items():
