@@ -46,7 +46,7 @@ def test_addresses_of_metallb_move_and_no_new_connection_fails(cluster: Cluster)
     ip = address(cluster)
     # MetalLB announces it before. Who connects then is not translated, nor is a later connection from the same port.
     for node in cluster.nodes:
-        eventually(partial(has_rules, cluster, node, ip), f"kube-proxy on {node} serves {ip}", 30)
+        eventually(partial(has_rules, cluster, node, ip), f"kube-proxy on {node} serves {ip}")
     served(cluster, ip)
     with cluster.hammer(CLIENT, ip) as met:
         for node in cluster.nodes:
@@ -58,11 +58,11 @@ def test_addresses_of_metallb_move_and_no_new_connection_fails(cluster: Cluster)
         cluster.apply(POOL)
         cluster.wait("service", "web", names.ADDRESS_CONDITION)
         kubectl = Kubectl(cluster)
-        eventually(lambda: "another host" in kubectl.run("why", "web").stdout, "nodes see that another host has it", 30)
+        eventually(lambda: "another host" in kubectl.run("why", "web").stdout, "nodes see that another host has it")
         began = time.monotonic()
         cluster.lab.stop(plan.SPEAKER)
         first = holder(cluster, ip)
-        eventually(lambda: announced_by(cluster) == [first], f"{first} announces {ip}", 30)
+        eventually(lambda: announced_by(cluster) == [first], f"{first} announces {ip}")
         took_s = time.monotonic() - began
         time.sleep(_ALONE_S)
     moved = cut(met)
