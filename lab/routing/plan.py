@@ -107,8 +107,11 @@ def _bgpd(router: RouterPlan, nodes: list[NodePlan]) -> Iterable[str]:
 
 def command(router: RouterPlan, daemon: str, program: str, folder: str) -> tuple[str, ...]:
     """Return the command of a daemon of FRR, with its files in a folder."""
+    # A daemon that starts before zebra listens tries again after seconds, and has no interfaces until then: bgpd takes
+    # routes for malformed, and forgets them.
+    wait = "" if daemon == "zebra" else f"until [ -S {router.run}/zserv ]; do sleep 0.05; done && "
     # FRR looks for a group that Debian's package makes when it is installed, and for root in it.
-    prepare = f'mkdir -p {router.run} && mount --bind "{folder}/group" /etc/group && exec "$@"'
+    prepare = f'mkdir -p {router.run} && mount --bind "{folder}/group" /etc/group && {wait}exec "$@"'
     own = ("--bfdctl", f"{router.run}/bfdd.sock") if daemon == "bfdd" else ()
     return (
         *("unshare", "--mount", "sh", "-c", prepare, "sh"),

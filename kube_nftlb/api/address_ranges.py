@@ -1,0 +1,120 @@
+"""Addresses as numbers, and ranges of them. Pure."""
+
+import ipaddress
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.policy import AddressRange, address_range
+from kube_nftlb.environment import IpNetwork
+from kube_nftlb.operator.farms.external_addresses import LEADING_ZEROS
+
+V = TypeVar("V")
+
+
+class Ip(NamedTuple):
+    """An address."""
+
+    family: Family
+    number: int
+
+    def __str__(self) -> str:
+        """Return it in canonical form."""
+        return str(ipaddress.IPv6Address(self.number) if self.family == "ipv6" else ipaddress.IPv4Address(self.number))
+
+
+def ip_of(text: str) -> Ip:
+    """Return an address in canonical form. Raises ValueError with a sentence for any other text."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address") from None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id or address.ipv4_mapped:
+            raise ValueError(f"{text!r} has a zone, or is an IPv4 address within an IPv6 address")
+        return Ip("ipv6", _canonical(text, address))
+    return Ip("ipv4", _canonical(text, address))
+
+
+def known_ip_of(text: str) -> Ip:
+    """Return an address in any spelling that Kubernetes admits in a status. Raises ValueError for any other text."""
+    address = ipaddress.ip_address(LEADING_ZEROS.sub("", text.strip()))
+    if isinstance(address, ipaddress.IPv4Address):
+        return Ip("ipv4", int(address))
+    if address.ipv4_mapped is not None:
+        return Ip("ipv4", int(address.ipv4_mapped))
+    return ip_of(str(address))
+
+
+def _canonical(text: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:
+    if str(address) != text:
+        raise ValueError(f"{text!r} must be written {address}")
+    return int(address)
+
+
+def range_of(text: str) -> AddressRange:
+    """Return the range that a pool has as text. Raises ValueError with a sentence if the last address is not last."""
+    if "-" not in text:
+        return address_range(text)
+    first, last = map(ip_of, text.split("-"))
+    if first.number > last.number:
+        raise ValueError(f"{text!r} ends before it begins: write {last}-{first}")
+    return AddressRange(first.family, first.number, last.number)
+
+
+def range_of_network(network: IpNetwork) -> AddressRange:
+    """Return the range of a network."""
+    first, last = int(network.network_address), int(network.broadcast_address)
+    return AddressRange("ipv6" if network.version == 6 else "ipv4", first, last)
+
+
+def overlap(one: AddressRange, other: AddressRange) -> bool:
+    """Return true if two ranges have an address in common."""
+    return one.family == other.family and one.first <= other.last and other.first <= one.last
+
+
+def without(ranges: Iterable[AddressRange], removed: Iterable[AddressRange]) -> list[AddressRange]:
+    """Return what is left of the ranges, in their order, without those that are removed."""
+    remaining = list(ranges)
+    for gone in removed:
+        remaining = [part for each in remaining for part in _cut(each, gone)]
+    return remaining
+
+
+def _cut(each: AddressRange, gone: AddressRange) -> Iterator[AddressRange]:
+    if not overlap(each, gone):
+        yield each
+        return
+    if each.first < gone.first:
+        yield each._replace(last=gone.first - 1)
+    if each.last > gone.last:
+        yield each._replace(first=gone.last + 1)
+
+
+def size(ranges: Iterable[AddressRange], family: Family) -> int:
+    """Return the number of addresses of a family."""
+    return sum(each.last - each.first + 1 for each in ranges if each.family == family)
+
+
+class RangeMap(Generic[V]):
+    """Finds the value of the range that has an address. No two of the ranges may overlap."""
+
+    def __init__(self, ranges: Iterable[tuple[AddressRange, V]] = ()) -> None:
+        self._ranges = sorted(ranges, key=lambda entry: entry[0])
+        self._firsts = [(each.family, each.first) for each, _ in self._ranges]
+
+    def find(self, ip: Ip) -> V | None:
+        """Return the value of the range with an address, or None."""
+        return self._before(ip.family, ip.number, ip.number)
+
+    def overlapping(self, wanted: AddressRange) -> V | None:
+        """Return the value of a range that has an address in common with another, or None."""
+        return self._before(wanted.family, wanted.first, wanted.last)
+
+    def _before(self, family: Family, first: int, last: int) -> V | None:
+        index = bisect_right(self._firsts, (family, last)) - 1
+        if index < 0:
+            return None
+        found, value = self._ranges[index]
+        return value if found.family == family and found.last >= first else None
