@@ -1,16 +1,19 @@
 """Addresses as numbers, and ranges of them. Pure."""
 
 import ipaddress
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.policy import AddressRange, address_range
 from kube_nftlb.environment import IpNetwork
-from kube_nftlb.operator.farms.external_addresses import LEADING_ZEROS
 
 V = TypeVar("V")
+
+LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
+"""Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
 
 class Ip(NamedTuple):
@@ -22,6 +25,19 @@ class Ip(NamedTuple):
     def __str__(self) -> str:
         """Return it in canonical form."""
         return str(ipaddress.IPv6Address(self.number) if self.family == "ipv6" else ipaddress.IPv4Address(self.number))
+
+
+class AddressRange(NamedTuple):
+    """All addresses from first to last, as numbers."""
+
+    family: Family
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """Return it as nftables has it in a set of intervals: one address, or the first and the last."""
+        first, last = Ip(self.family, self.first), Ip(self.family, self.last)
+        return str(first) if first == last else f"{first}-{last}"
 
 
 def ip_of(text: str) -> Ip:
@@ -53,6 +69,21 @@ def _canonical(text: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address
     return int(address)
 
 
+def address_range(cidr: str) -> AddressRange:
+    """Return the range of a CIDR. Bits behind its prefix are ignored, as in loadBalancerSourceRanges.
+
+    Raises ValueError if it is not valid.
+    """
+    text, slash, prefix = cidr.partition("/")
+    address = ipaddress.ip_address(text)
+    if not slash or not (prefix.isascii() and prefix.isdecimal()) or int(prefix) > address.max_prefixlen:
+        raise ValueError(f"{cidr!r} must end with the length of its prefix, from /0 to /{address.max_prefixlen}")
+    if isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped):
+        raise ValueError(f"{cidr!r} must have neither a zone nor an IPv4 address within the IPv6 address")
+    host = (1 << (address.max_prefixlen - int(prefix))) - 1
+    return AddressRange("ipv6" if address.version == 6 else "ipv4", int(address) & ~host, int(address) | host)
+
+
 def range_of(text: str) -> AddressRange:
     """Return the range that a pool has as text. Raises ValueError with a sentence if the last address is not last."""
     if "-" not in text:
@@ -61,6 +92,16 @@ def range_of(text: str) -> AddressRange:
     if first.number > last.number:
         raise ValueError(f"{text!r} ends before it begins: write {last}-{first}")
     return AddressRange(first.family, first.number, last.number)
+
+
+def valid_ranges(texts: Iterable[str]) -> Iterator[AddressRange]:
+    """Yield the ranges that a pool has as texts, without those that end before they begin: the operator tells of them.
+
+    The schema of a pool does not refuse them, so nodes must live with them.
+    """
+    for text in texts:
+        with suppress(ValueError):
+            yield range_of(text)
 
 
 def range_of_network(network: IpNetwork) -> AddressRange:
@@ -90,6 +131,21 @@ def _cut(each: AddressRange, gone: AddressRange) -> Iterator[AddressRange]:
         yield each._replace(last=gone.first - 1)
     if each.last > gone.last:
         yield each._replace(first=gone.last + 1)
+
+
+def merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
+    """Merge sorted ranges that overlap or are adjacent: nft(8) refuses some of them in a set, and merges others."""
+    open_: AddressRange | None = None
+    for each in ranges:
+        if open_ is None:
+            open_ = each
+        elif each.family == open_.family and each.first <= open_.last + 1:
+            open_ = open_._replace(last=max(open_.last, each.last))
+        else:
+            yield open_
+            open_ = each
+    if open_ is not None:
+        yield open_
 
 
 def size(ranges: Iterable[AddressRange], family: Family) -> int:

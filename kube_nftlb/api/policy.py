@@ -1,13 +1,12 @@
 """NftlbPolicy: an allow list or deny list of client addresses that farms refer to."""
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
 from kube_nftlb.api import rules
-from kube_nftlb.api.base import Condition, Family, Model
+from kube_nftlb.api.base import Condition, Model
 
 CIDRS_MAX = 16384
 
@@ -22,29 +21,6 @@ class PolicyKey(NamedTuple):
     def of(cls, raw: Mapping[str, Any]) -> Self:
         """Return the identity of a policy object."""
         return cls(raw["metadata"]["namespace"], raw["metadata"]["name"])
-
-
-class AddressRange(NamedTuple):
-    """All addresses from first to last, as numbers."""
-
-    family: Family
-    first: int
-    last: int
-
-
-def address_range(cidr: str) -> AddressRange:
-    """Return the range of a CIDR. Bits behind its prefix are ignored, as in loadBalancerSourceRanges.
-
-    Raises ValueError if it is not valid.
-    """
-    text, slash, prefix = cidr.partition("/")
-    address = ipaddress.ip_address(text)
-    if not slash or not (prefix.isascii() and prefix.isdecimal()) or int(prefix) > address.max_prefixlen:
-        raise ValueError(f"{cidr!r} must end with the length of its prefix, from /0 to /{address.max_prefixlen}")
-    if isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped):
-        raise ValueError(f"{cidr!r} must have neither a zone nor an IPv4 address within the IPv6 address")
-    host = (1 << (address.max_prefixlen - int(prefix))) - 1
-    return AddressRange("ipv6" if address.version == 6 else "ipv4", int(address) & ~host, int(address) | host)
 
 
 Cidr = Annotated[

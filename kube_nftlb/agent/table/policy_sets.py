@@ -1,15 +1,15 @@
 """The sets of client address ranges of NftlbPolicies, one per policy and family. Pure: no I/O."""
 
-import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kube_nftlb import __version__, names
+from kube_nftlb.api.address_ranges import AddressRange, address_range, merged
 from kube_nftlb.api.base import Family, first_error
-from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
+from kube_nftlb.api.policy import PolicyKey, PolicySpec
 from kube_nftlb.api.unknown import unknown_fields
 from kube_nftlb.netfilter.table_text import Contents, NamedSet
 from kube_nftlb.prose import some_of
@@ -24,12 +24,11 @@ class _Nft(NamedTuple):
     key_type: str
     saddr: str
     last: int
-    address: type[ipaddress.IPv4Address | ipaddress.IPv6Address]
 
 
 _FAMILIES: dict[Family, _Nft] = {
-    "ipv4": _Nft("ip", "ipv4_addr", "ip saddr", 2**32 - 1, ipaddress.IPv4Address),
-    "ipv6": _Nft("ip6", "ipv6_addr", "ip6 saddr", 2**128 - 1, ipaddress.IPv6Address),
+    "ipv4": _Nft("ip", "ipv4_addr", "ip saddr", 2**32 - 1),
+    "ipv6": _Nft("ip6", "ipv6_addr", "ip6 saddr", 2**128 - 1),
 }
 
 
@@ -73,13 +72,8 @@ def policy(raw: Json) -> EnforcedPolicy:
 
 
 def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> NamedSet:
-    nft = _FAMILIES[family]
-    merged = list(_merged(sorted(each for each in ranges if each.family == family)))
-    elements = tuple(
-        str(nft.address(first)) if first == last else f"{nft.address(first)}-{nft.address(last)}"
-        for _, first, last in merged
-    )
-    return NamedSet(set_name(key, family), f"type {nft.key_type}; flags interval;", elements)
+    elements = tuple(map(str, merged(sorted(each for each in ranges if each.family == family))))
+    return NamedSet(set_name(key, family), f"type {_FAMILIES[family].key_type}; flags interval;", elements)
 
 
 def admitting_nobody(key: PolicyKey, policy: EnforcedPolicy) -> Contents:
@@ -87,21 +81,6 @@ def admitting_nobody(key: PolicyKey, policy: EnforcedPolicy) -> Contents:
     everybody = [AddressRange(family, 0, nft.last) for family, nft in _FAMILIES.items()]
     ranges = [] if policy.allows else everybody
     return Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES))
-
-
-def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
-    """Merge sorted ranges that overlap or are adjacent: nft refuses some of them and merges others."""
-    open_: AddressRange | None = None
-    for each in ranges:
-        if open_ is None:
-            open_ = each
-        elif each.first <= open_.last + 1:
-            open_ = open_._replace(last=max(open_.last, each.last))
-        else:
-            yield open_
-            open_ = each
-    if open_ is not None:
-        yield open_
 
 
 def set_name(key: PolicyKey, family: Family) -> str:

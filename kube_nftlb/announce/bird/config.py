@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
 from kube_nftlb.announce.bird.files import PASSWORDS, password_file
 from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.address_ranges import AddressRange, valid_ranges
 from kube_nftlb.api.bgp_peer import BGPPeer
+from kube_nftlb.environment import IpNetwork
 
 _GRACEFUL_SHUTDOWN: Final = (65535, 0)
 """RFC 8326: routers are to prefer others."""
@@ -97,7 +99,8 @@ def _pool(pool: AddressPool, family: int) -> Iterator[str]:
     bgp = pool.spec.announce.bgp
     if bgp is None or not (bgp.communities or bgp.local_pref is not None):
         return
-    prefixes = [f"{each}+" for text in pool.spec.ranges for each in _networks(text) if each.version == family]
+    ranges = valid_ranges(pool.spec.ranges)
+    prefixes = [f"{network}+" for each in ranges for network in _networks(each) if network.version == family]
     if not prefixes:
         return
     actions = [_add(each) for each in bgp.communities]
@@ -107,11 +110,9 @@ def _pool(pool: AddressPool, family: int) -> Iterator[str]:
     yield f"  if net ~ [ {', '.join(prefixes)} ] then {{ {' '.join(actions)} }}"
 
 
-def _networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    first, dash, last = text.partition("-")
-    if not dash:
-        return [ipaddress.ip_network(text)]
-    return list(ipaddress.summarize_address_range(ipaddress.ip_address(first), ipaddress.ip_address(last)))
+def _networks(each: AddressRange) -> Iterator[IpNetwork]:
+    first, _, last = str(each).partition("-")
+    return ipaddress.summarize_address_range(ipaddress.ip_address(first), ipaddress.ip_address(last or first))
 
 
 def _add(community: str) -> str:

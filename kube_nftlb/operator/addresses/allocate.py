@@ -6,10 +6,10 @@ An address that it has stays, whatever becomes of its pool, unless it asks for a
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.base import Family
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.pools import Pool
-from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import GatewayKey, Holder, Request
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import AddressReason

@@ -7,12 +7,12 @@ address that one of them has.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from kube_nftlb.api.address_ranges import Ip, RangeMap
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.addresses.pools import Cluster, Pool, problems
-from kube_nftlb.operator.addresses.ranges import Ip, RangeMap
 from kube_nftlb.operator.addresses.requests import GatewayKey, Given, Holder, Request, given, request_of
 
 

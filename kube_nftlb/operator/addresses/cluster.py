@@ -4,9 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
 
-from kube_nftlb.api.policy import AddressRange
+from kube_nftlb.api.address_ranges import AddressRange, Ip, ip_of, overlap, range_of_network
 from kube_nftlb.environment import IpNetwork
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of, overlap, range_of_network
 
 
 class ClusterAddresses:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.api.address_ranges import AddressRange, Ip, ip_of, range_of_network
 from kube_nftlb.api.base import FAMILIES, Family
-from kube_nftlb.api.policy import AddressRange
 from kube_nftlb.environment import IpNetwork
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of, range_of_network
 from kube_nftlb.operator.gateway.wanted import ClusterRequest
 from kube_nftlb.prose import some_of
 

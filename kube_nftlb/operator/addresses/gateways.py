@@ -6,12 +6,12 @@ An address that it has stays, whatever becomes of its pool, as long as it asks f
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kube_nftlb.api.address_ranges import Ip, ip_of
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.gateway.gateway import Gateway
 from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, loses
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster_ips import ClusterState
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
 from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL, AddressState
 from kube_nftlb.operator.gateway.wanted import AddressRequest

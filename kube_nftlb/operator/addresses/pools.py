@@ -8,10 +8,9 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from kube_nftlb.api.address_pool import AddressPoolSpec, AddressPoolStatus
+from kube_nftlb.api.address_ranges import AddressRange, RangeMap, overlap, range_of, range_of_network, size, without
 from kube_nftlb.api.base import Family, Metadata, first_error
-from kube_nftlb.api.policy import AddressRange
 from kube_nftlb.api.rules import METADATA_IPS
-from kube_nftlb.operator.addresses.ranges import RangeMap, overlap, range_of, range_of_network, size, without
 
 _MESSAGE_MAX = 500
 

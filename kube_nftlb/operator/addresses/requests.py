@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.api.address_ranges import Ip, ip_of, known_ip_of
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServiceCondition
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of, known_ip_of
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX
 from kube_nftlb.operator.farms.ports import serves
 

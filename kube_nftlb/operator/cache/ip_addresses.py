@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.api.address_ranges import Ip, ip_of
 from kube_nftlb.kube.resources import GATEWAYS, JsonObject
 from kube_nftlb.multimap import Multimap
-from kube_nftlb.operator.addresses.ranges import Ip, ip_of
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.gateway.objects import ObjectKey
 

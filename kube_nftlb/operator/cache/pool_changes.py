@@ -7,11 +7,11 @@ those with an address that is of another pool now, or of none, as their conditio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import Pool, parse, problems
-from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
 

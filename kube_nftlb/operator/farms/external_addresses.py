@@ -1,10 +1,10 @@
 """The external addresses of a Service, and its traffic policies."""
 
 import ipaddress
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from kube_nftlb.api.address_ranges import LEADING_ZEROS
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
@@ -13,9 +13,6 @@ from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.model.permissions import ALL_IPS
 from kube_nftlb.operator.model.rejections import Rejection
-
-LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
-"""Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
 SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from kube_nftlb import errors
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import IP_ADDRESSES, JsonObject
-from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.cache.ip_addresses import SELECTOR, IPAddresses
 from kube_nftlb.operator.gateway.objects import ObjectKey
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 import structlog
 
 from kube_nftlb import errors, metrics, names
+from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
@@ -17,7 +18,6 @@ from kube_nftlb.kube.resources import SERVICES, JsonObject
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.addresses.allocate import Outcome, allocate
 from kube_nftlb.operator.addresses.book import Book
-from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import condition_of
 from kube_nftlb.operator.addresses.service_status import is_written, status
 from kube_nftlb.operator.cache.affected import Affected

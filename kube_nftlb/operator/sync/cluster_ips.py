@@ -8,12 +8,12 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors
+from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.base import Family
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import IP_ADDRESSES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.addresses.cluster_ips import ClusterState, Decision, Facts, decide, seed_of
-from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ip_addresses import IPAddresses, manifest, parse
 from kube_nftlb.operator.gateway.objects import ObjectKey

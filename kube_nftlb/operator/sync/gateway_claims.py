@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from typing import get_args
 
+from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.gateway.route import RouteKindName
 from kube_nftlb.kube.resources import GATEWAYS
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.gateways import listed, regained
-from kube_nftlb.operator.addresses.ranges import Ip
 from kube_nftlb.operator.addresses.requests import Holder, Request
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref

@@ -74,8 +74,9 @@ def test_without_bfd_or_password_there_is_neither() -> None:
             "net ~ [ 192.0.2.1/32+, 192.0.2.2/31+, 192.0.2.4/32+ ] then { bgp_local_pref = 50; }",
         ),
         ([pool("2001:db8::/64", localPref=50)], None),
+        ([pool("192.0.2.9-192.0.2.1", localPref=50)], None),
     ],
-    ids=["nothing to say", "communities", "local preference", "a range", "the other family"],
+    ids=["nothing to say", "communities", "local preference", "a range", "the other family", "ends before it begins"],
 )
 def test_what_a_pool_says_of_its_routes_is_in_the_filter(pools: list[AddressPool], expected: str | None) -> None:
     text = render(NODE, [peer()], pools)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.announce.ownership.records import Record
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.operator.addresses.cluster_ips import parts_of
-from kube_nftlb.operator.addresses.ranges import ip_of
 from lab import addresses
 from tests.builders.gateways import GATEWAY_CLASS, backend, gateway, listener, route
 from tests.builders.manifests import service

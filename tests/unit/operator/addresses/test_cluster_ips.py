@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.operator.addresses import cluster_ips
 from kube_nftlb.operator.addresses.cluster_ips import Decision, Facts, Part, parts_of
-from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.gateway.wanted import ClusterRequest
 
 ONE = ClusterRequest(families=(None,))

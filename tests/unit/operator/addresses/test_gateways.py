@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.api.gateway.gateway import Gateway
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.addresses import gateways
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import parse
-from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.gateway.objects import AddressState
 from kube_nftlb.operator.gateway.wanted import AddressRequest

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.api.policy import AddressRange
+from kube_nftlb.api.address_ranges import AddressRange, Ip, RangeMap, ip_of, overlap, size, without
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import parse, problems
-from kube_nftlb.operator.addresses.ranges import Ip, RangeMap, ip_of, overlap, size, without
 from tests.builders.pools import raw_pool
 
 CLUSTER = ClusterAddresses(

@@ -6,13 +6,13 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.api.address_pool import COUNT_MAX
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.addresses import pool_status, service_status
 from kube_nftlb.operator.addresses.allocate import Outcome
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import parse
-from kube_nftlb.operator.addresses.ranges import ip_of
 from tests.builders.pools import raw_balanced, raw_pool
 
 BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

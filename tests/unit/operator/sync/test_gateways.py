@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors, names
+from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import (
@@ -21,7 +22,6 @@ from kube_nftlb.kube.resources import (
     UDP_ROUTES,
 )
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.operator.addresses.ranges import ip_of
 from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.cache.gateway_store import Ref
 from kube_nftlb.operator.gateway.plan import plan
