@@ -191,3 +191,12 @@ class AddressPool(ForeignModel):
     metadata: Metadata
     spec: AddressPoolSpec
     status: AddressPoolStatus = AddressPoolStatus()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Return whether the operator has accepted it as it is: it overlaps with nothing of the cluster."""
+        generation = self.metadata.generation
+        return any(
+            (each.type, each.status, each.observed_generation) == ("Accepted", "True", generation)
+            for each in self.status.conditions
+        )

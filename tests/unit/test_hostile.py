@@ -21,6 +21,7 @@ from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table import base as base_
 from kube_nftlb.agent.table import layout as layout_
 from kube_nftlb.agent.table import policies, policy_references, policy_sets
+from kube_nftlb.agent.table.unserved import POOL_SETS
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
@@ -212,7 +213,7 @@ def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
 
 
 def test_what_all_farms_share_is_plain() -> None:
-    check_commands(creation(layout_.TABLE, combined([base_.base(base_.SET_NAMES)])))
+    check_commands(creation(layout_.TABLE, combined([base_.base(base_.SET_NAMES | POOL_SETS)])))
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from kube_nftlb import errors
 from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
@@ -80,6 +81,7 @@ class Announcing:
         self._knows_pools = False
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
+        state.await_pools()
         state.load_balancers.on_change = self._changed.set
         if bird is not None:
             bird.on_peers = self._changed.set
@@ -115,7 +117,7 @@ class Announcing:
     async def run(self) -> None:
         """Announce until cancelled. The responder goes on for some seconds."""
         async with asyncio.TaskGroup() as tasks:
-            watching = watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._set_pools)
+            watching = watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._set_pools, self._pools_failed)
             tasks.create_task(watching, name="address-pools")
             tasks.create_task(self._watch_links(), name="links")
             tasks.create_task(self._inform(), name="addresses")
@@ -203,9 +205,16 @@ class Announcing:
                     self._changed.set()
             await asyncio.sleep(_LINKS_EVERY_S)
 
+    def _pools_failed(self, error: errors.KubeNftlbError) -> None:
+        _log.warning("cannot watch address pools, retrying", error=str(error))
+        if not self._knows_pools:
+            # Farms do not wait for them.
+            self._state.set_pools(())
+
     def _set_pools(self, pools: Mapping[str, AddressPool]) -> None:
         self._knows_pools = True
         self._facts.pools = Pools(pools.values())
+        self._state.set_pools(self._facts.pools.assignable)
         if self._bird is not None:
             self._bird.set_pools(pools.values())
         self._changed.set()

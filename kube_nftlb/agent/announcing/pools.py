@@ -5,16 +5,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kube_nftlb.api.address_pool import AddressPool
-
-_Range = tuple[int, int, int]
-"""The version of IP, and the first and last address as numbers."""
+from kube_nftlb.api.address_ranges import AddressRange, range_of_network, valid_ranges, without
 
 
 class Pools:
     """All pools. Of several that have an address the oldest counts: the operator refuses the others."""
 
     def __init__(self, pools: Iterable[AddressPool] = ()) -> None:
-        self._pools = [_Ranges(pool, _ranges(pool)) for pool in sorted(pools, key=_age)]
+        by_age = sorted(pools, key=_age)
+        self._pools = [_Ranges(pool, tuple(valid_ranges(pool.spec.ranges))) for pool in by_age]
         self._found: dict[str, AddressPool | None] = {}
 
     def of(self, ip: str) -> AddressPool | None:
@@ -26,38 +25,35 @@ class Pools:
     def prefix(self, ip: str, length: int) -> str:
         """Return the prefix of a length that has an address; its own if no range of the pool has the whole prefix."""
         aggregate = ipaddress.ip_network(f"{ip}/{length}", strict=False)
-        whole = aggregate.version, int(aggregate.network_address), int(aggregate.broadcast_address)
+        whole = range_of_network(aggregate)
         pool = self.of(ip)
         found = any(each.pool is pool and _has(each.ranges, whole) for each in self._pools)
         return str(aggregate) if found else str(ipaddress.ip_network(ip))
 
+    @property
+    def assignable(self) -> tuple[AddressRange, ...]:
+        """Return the addresses that only Services can have: those that are not reserved, of pools that are accepted."""
+        return tuple(
+            part
+            for pool, ranges in self._pools
+            if pool.is_accepted
+            for part in without(ranges, valid_ranges(pool.spec.reserved))
+        )
+
     def _find(self, ip: str) -> AddressPool | None:
-        address = ipaddress.ip_address(ip)
-        wanted = address.version, int(address), int(address)
+        wanted = range_of_network(ipaddress.ip_network(ip))
         return next((each.pool for each in self._pools if _has(each.ranges, wanted)), None)
 
 
 class _Ranges(NamedTuple):
     pool: AddressPool
-    ranges: tuple[_Range, ...]
+    ranges: tuple[AddressRange, ...]
 
 
-def _has(ranges: Iterable[_Range], wanted: _Range) -> bool:
-    version, low, high = wanted
-    return any(each == version and first <= low and high <= last for each, first, last in ranges)
+def _has(ranges: Iterable[AddressRange], wanted: AddressRange) -> bool:
+    same = (each for each in ranges if each.family == wanted.family)
+    return any(each.first <= wanted.first and wanted.last <= each.last for each in same)
 
 
 def _age(pool: AddressPool) -> tuple[float, str]:
     return (pool.metadata.created_s, pool.metadata.name)
-
-
-def _ranges(pool: AddressPool) -> tuple[_Range, ...]:
-    return tuple(_range(text) for text in pool.spec.ranges)
-
-
-def _range(text: str) -> _Range:
-    first, dash, last = text.partition("-")
-    if dash:
-        return ipaddress.ip_address(first).version, int(ipaddress.ip_address(first)), int(ipaddress.ip_address(last))
-    network = ipaddress.ip_network(text)
-    return network.version, int(network.network_address), int(network.broadcast_address)

@@ -1,11 +1,13 @@
 """Watch all objects of a kind, each as it was when it could last be read."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import structlog
 from pydantic import ValidationError
 
+from kube_nftlb import errors
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -19,11 +21,16 @@ _log = structlog.get_logger()
 
 
 async def watch_valid(
-    kube: Kube, resource: Resource, model: type[_Object], on_change: Callable[[Mapping[str, _Object]], None]
+    kube: Kube,
+    resource: Resource,
+    model: type[_Object],
+    on_change: Callable[[Mapping[str, _Object]], None],
+    on_failure: Callable[[errors.KubeNftlbError], None] | None = None,
 ) -> None:
-    """Call ``on_change`` with all objects by name, at first and whenever one's spec may differ, until cancelled.
+    """Call ``on_change`` with all objects by name, at first and whenever one may say something new, until cancelled.
 
-    One that cannot be read stays as it was, and is left out if it never could.
+    One that cannot be read stays as it was, and is left out if it never could. ``on_failure`` gets each failure of a
+    list or watch; None logs it.
     """
     known: dict[str, _Object] = {}
 
@@ -46,8 +53,7 @@ async def watch_valid(
     def read(raw: JsonObject) -> Iterator[tuple[str, _Object]]:
         name = raw["metadata"]["name"]
         try:
-            # A status is another program's, perhaps of another version.
-            yield name, model.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
+            yield name, _read(model, raw)
         except ValidationError as error:
             _log.warning(
                 "invalid object, keeping the last one", kind=resource.kind, name=name, error=first_error(error)
@@ -55,9 +61,25 @@ async def watch_valid(
             if name in known:
                 yield name, known[name]
 
-    await list_and_watch(kube, resource, Handlers(replace, put, remove))
+    await list_and_watch(kube, resource, Handlers(replace, put, remove, failed=on_failure))
+
+
+def _read(model: type[_Object], raw: JsonObject) -> _Object:
+    """Return an object, without its status if that cannot be read: it is another program's, perhaps of another version.
+
+    Raises ValidationError.
+    """
+    parts = {key: raw.get(key) for key in ("metadata", "spec")}
+    with suppress(ValidationError):
+        conditions = (raw.get("status") or {}).get("conditions", ())
+        return model.model_validate({**parts, "status": {"conditions": conditions}})
+    return model.model_validate(parts)
 
 
 def _same(one: AddressPool | BGPPeer, other: AddressPool | BGPPeer) -> bool:
-    """Return whether nothing differs that is not the status of an object, or its version."""
-    return one.spec == other.spec and one.metadata.created_s == other.metadata.created_s
+    """Return whether two states of an object say the same: the numbers in its status say nothing to nodes."""
+    return _said(one) == _said(other)
+
+
+def _said(each: AddressPool | BGPPeer) -> tuple[object, ...]:
+    return each.spec, each.metadata.created_s, isinstance(each, AddressPool) and each.is_accepted

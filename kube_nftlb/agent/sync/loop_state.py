@@ -22,11 +22,12 @@ from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
 from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.table.base import environment
+from kube_nftlb.agent.table.base import environment, pool_ranges
 from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import Json
+from kube_nftlb.api.address_ranges import AddressRange
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
@@ -35,6 +36,7 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 
@@ -66,6 +68,8 @@ class LoopState:
         self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
+        self.pools = Contents()
+        """What keeps packets to addresses that only Services can have from going on without one."""
         self.wake = asyncio.Event()
         self.slices = SliceWatermark()
         self.seen_version = 0
@@ -74,11 +78,12 @@ class LoopState:
         self._slices_listed = False
         self._node_known = False
         self._node_ips_known = False
+        self._pools_known = True
 
     @property
     def complete(self) -> bool:
-        """True once farms, EndpointSlices, policies and the nodes are known. Nothing is programmed before."""
-        nodes_known = self._node_known and self._node_ips_known
+        """True once farms, EndpointSlices, policies, nodes and pools are known. Nothing is programmed before."""
+        nodes_known = self._node_known and self._node_ips_known and self._pools_known
         return self._farms_listed and self._slices_listed and nodes_known and self.policies.listed
 
     def put(self, farm: Farm, since: int | None = None) -> None:
@@ -183,6 +188,20 @@ class LoopState:
         self.environment = contents
         self.index.set_node(facts)
         self.add(self.index)
+
+    def await_pools(self) -> None:
+        """Have the loop wait for pools: without them the table of an earlier agent would be made anew."""
+        self._pools_known = False
+
+    def set_pools(self, ranges: Collection[AddressRange]) -> None:
+        """Update the addresses that only Services can have; queue the farms that have such addresses."""
+        contents = pool_ranges(ranges)
+        if self._pools_known and contents == self.pools:
+            return
+        self._pools_known = True
+        self.pools = contents
+        self.add(self.load_balancers.keys)
+        self.wake.set()
 
     def set_node_ips(self, ips: Collection[str]) -> None:
         """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""

@@ -59,7 +59,8 @@ class Programmer:
 
     async def program(self, keys: Collection[FarmKey]) -> Outcome:
         """Program these farms, and with them those that must leave an address first."""
-        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._state.environment}))
+        environment = {layout.ENVIRONMENT: self._state.environment, layout.POOLS: self._state.pools}
+        self._refused_since(await self._table.update(environment))
         await self._engines.set_node(self._index.node)
         self._state.add(self._index.measure(keys), self._state.seen_version + 1)
         await self.read_links(self._index.stateless(keys))
@@ -167,6 +168,7 @@ class Programmer:
         self._index.measure(keys)
         others = {
             layout.ENVIRONMENT: self._state.environment,
+            layout.POOLS: self._state.pools,
             layout.EARLIER: self._earlier.contents(self._engines),
             **self._state.policies.sets(),
         }

@@ -82,6 +82,10 @@ MARKED = "marked"
 
 ENVIRONMENT = "environment"
 """The owner of the sets about the node and the cluster; no farm's name on a node is a single word."""
+POOL_RANGES = "pool-ranges"
+"""The sets of the addresses of pools, which only Services can have."""
+POOLS = "pools"
+"""The owner of these."""
 EARLIER = "earlier:rules"
 """The owner of what refuses clients of farms of which only nftlb knows, while it is away."""
 

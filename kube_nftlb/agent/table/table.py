@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kube_nftlb import errors
 from kube_nftlb.agent.table import refusals
 from kube_nftlb.agent.table.base import SET_NAMES, base, environment
-from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
+from kube_nftlb.agent.table.layout import ENVIRONMENT, POOLS, TABLE
 from kube_nftlb.agent.table.policies import policy_of, rules_owner
+from kube_nftlb.agent.table.unserved import POOL_SETS
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.blueprint import Blueprint
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
@@ -53,7 +54,8 @@ class AgentTable:
         return combined([self._base(), self._always, *self._owners.values(), self._seal()])
 
     def _base(self) -> Contents:
-        return base(frozenset(self._elements), self.lets_wait)
+        pools = (each.name for each in self.owned(POOLS).sets)
+        return base(frozenset((*self._elements, *pools)), self.lets_wait)
 
     @property
     def seal(self) -> str:
@@ -111,7 +113,7 @@ class AgentTable:
         """Set all owners and their contents without touching the kernel."""
         # Another version of the agent may have other rules.
         self._owners, self._present, self._elements = {}, {}, Counter()
-        self._digest = _digest("", base(SET_NAMES) | self._always)
+        self._digest = _digest("", base(SET_NAMES | POOL_SETS) | self._always)
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 

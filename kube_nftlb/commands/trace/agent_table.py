@@ -65,6 +65,8 @@ class AgentTableReader:
                 self._end(outcomes.NO_SUCH_SERVICE)
             else:
                 self._end(outcomes.NO_READY_BACKENDS)
+        elif event.chain == "no-connection":
+            self._end(outcomes.NO_CONNECTION)
         elif event.chain.startswith("unserved") and event.verdict == "drop":
             text = "nftlb has not programmed its rules, as after its start: the client is served when it tries again"
             self._end(Outcome("Dropped", "RulesIncomplete", text))

@@ -22,6 +22,7 @@ Reason = Literal[
     "NoReadyBackends",
     "NoLocalBackend",
     "RulesIncomplete",
+    "NoConnection",
     "NoSuchService",
     "OtherProgram",
     "NoListener",

@@ -1,12 +1,15 @@
 """Routers have a route to each node that serves an address, as soon as it does, and no longer than it does."""
 
+import sys
 import time
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from kube_nftlb.addresses import bracketed
 from lab.places import CLIENT
 from tests.builders.manifests import endpoint_slice
 from tests.functional.cluster import Cluster, eventually
@@ -16,6 +19,8 @@ from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, served
 
 FLIPS = 10
+STRAY = str(Path(__file__).with_name("stray.py"))
+CURL_COULD_NOT_CONNECT = 7
 ROUTER = ROUTERS[0].name
 
 pytestmark = pytest.mark.timeout(240)
@@ -42,6 +47,22 @@ def test_routers_share_the_connections_among_all_nodes_in_both_families(
 
 def _has_hops(cluster: Cluster, router: str, ip: str, number: int) -> bool:
     return len(hops(cluster, router, ip)) == number
+
+
+def test_no_packet_to_a_pool_goes_to_and_fro_between_router_and_node(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    cluster.serve("web", 1, namespace)
+    announce(cluster, "web", namespace, *pair, ipFamilyPolicy="RequireDualStack")
+    for ip in pair:
+        served(cluster, ip)
+        # A port that no Service has: refused, as at a cluster IP.
+        said = cluster.lab.exec(CLIENT, "curl", "-sS", "--max-time", "3", f"http://{bracketed(ip)}:81")
+        assert said.returncode == CURL_COULD_NOT_CONNECT, said.stderr
+    (own,) = (each for each in cluster.lab.exec(CLIENT, "hostname", "-I").stdout.split() if "." in each)
+    for port in ("80", "81"):
+        done = cluster.lab.exec(CLIENT, sys.executable, STRAY, own, pair[0], port)
+        assert (done.returncode, done.stderr) == (0, ""), "the reset of an unknown connection is not sent on"
 
 
 def test_a_route_follows_the_first_and_the_last_ready_endpoint(

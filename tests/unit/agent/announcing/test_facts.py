@@ -156,6 +156,37 @@ def test_pools_have_ranges_of_both_kinds_and_families() -> None:
     assert found.of("198.51.100.1") is None
 
 
+@pytest.mark.parametrize(
+    ("generation", "status", "expected"),
+    [
+        (2, "True", ["192.0.2.0-192.0.2.6", "192.0.2.8-192.0.2.15", "2001:db8::1"]),
+        (2, "False", []),
+        (1, "True", []),
+    ],
+    ids=["accepted", "refused", "changed since"],
+)
+def test_only_services_can_have_the_addresses_of_accepted_pools_that_are_not_reserved(
+    generation: int, status: str, expected: list[str]
+) -> None:
+    ranges = ["192.0.2.0/28", "2001:db8::1-2001:db8::1", "192.0.2.99-192.0.2.90"]
+    since = "2026-01-02T00:00:00Z"
+    accepted = {
+        "type": "Accepted",
+        "status": status,
+        "reason": "Valid",
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    }
+    found = AddressPool.model_validate(
+        {
+            "metadata": {"name": "a", "generation": 2},
+            "spec": {"ranges": ranges, "reserved": ["192.0.2.7-192.0.2.7"]},
+            "status": {"conditions": [accepted]},
+        }
+    )
+    assert list(map(str, Pools([found]).assignable)) == expected
+
+
 def test_a_node_goes_on_announcing_what_it_holds_when_the_pool_is_gone() -> None:
     found = facts(pools=Pools())
     assert found.addresses({}) == {}

@@ -8,6 +8,7 @@ import pytest
 from kube_nftlb.agent.table import table
 from kube_nftlb.agent.table.base import SET_NAMES, base
 from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.agent.table.unserved import POOL_SETS
 from kube_nftlb.netfilter.table_text import Chain, Contents
 
 LISTENERS = frozenset(f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6"))
@@ -29,7 +30,7 @@ def test_what_is_used_is_looked_into_and_nothing_else(name: str) -> None:
 
 
 def test_every_chain_that_a_rule_leads_to_is_there() -> None:
-    for used in (frozenset[str](), *(frozenset({name}) for name in SET_NAMES), SET_NAMES):
+    for used in (frozenset[str](), *(frozenset({name}) for name in SET_NAMES | POOL_SETS), SET_NAMES | POOL_SETS):
         chains = {chain.name: chain for chain in base(used).chains}
         led_to = {
             name
@@ -39,6 +40,18 @@ def test_every_chain_that_a_rule_leads_to_is_there() -> None:
         }
         assert led_to <= chains.keys()
         assert all(chain.rules or chain.hook for chain in chains.values())
+
+
+def test_the_chain_for_addresses_of_pools_is_there_with_such_addresses_and_costs_open_connections_one_rule() -> None:
+    (chain,) = (each for each in base(frozenset({"pool-ranges-ip6"})).chains if each.name == "unserved-pools")
+    assert chain.rules[0] == "ct state established,related,untracked return"
+    assert [rule for rule in chain.rules if "@pool-ranges" in rule] == [
+        "ct state invalid ip6 daddr @pool-ranges-ip6 goto no-connection",
+        "ip6 daddr @pool-ranges-ip6 meta nfproto vmap { ipv6 : goto refuse }",
+    ]
+    waiting = base(frozenset({"pool-ranges-ip6"}), lets_wait=True)
+    assert "{ ipv6 : drop }" in next(each.rules[-1] for each in waiting.chains if each.name == "unserved-pools")
+    assert not [each for each in base(SET_NAMES).chains if each.name in ("unserved-pools", "no-connection")]
 
 
 def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest.MonkeyPatch) -> None:
