@@ -1,6 +1,7 @@
 """Send one request over one connection."""
 
 import asyncio
+import errno
 import socket
 import struct
 import time
@@ -90,7 +91,7 @@ def ask_udp(asker: socket.socket) -> Answer:
 
 
 def kind_of(error: Exception) -> str:
-    """Classify a failure: refused, reset, timeout, unreachable, garbled or other."""
+    """Classify a failure: refused, reset, timeout, garbled, unreachable, or its own name, such as EADDRNOTAVAIL."""
     kinds = (
         (ConnectionRefusedError, "refused"),
         (ConnectionError, "reset"),
@@ -100,7 +101,10 @@ def kind_of(error: Exception) -> str:
     for exception, kind in kinds:
         if isinstance(error, exception):
             return kind
-    return "unreachable" if isinstance(error, OSError) and "unreachable" in str(error).lower() else "other"
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return "unreachable"
+    return errno.errorcode.get(number or 0, type(error).__name__)
 
 
 def now() -> dict[str, int]:

@@ -1,3 +1,5 @@
+import errno
+
 from lab.traffic.ask import kind_of
 from lab.traffic.count import Tally
 from lab.traffic.hammer import Record, summarize
@@ -33,5 +35,7 @@ def test_failures_have_a_kind() -> None:
     assert kind_of(ConnectionRefusedError()) == "refused"
     assert kind_of(ConnectionResetError()) == "reset"
     assert kind_of(TimeoutError()) == "timeout"
-    assert kind_of(OSError(113, "No route to host: unreachable")) == "unreachable"
+    assert kind_of(OSError(errno.EHOSTUNREACH, "No route to host")) == "unreachable"
+    assert kind_of(OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")) == "EADDRNOTAVAIL"
+    assert kind_of(IndexError()) == "IndexError"
     assert kind_of(ValueError("?")) == "garbled"
