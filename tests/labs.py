@@ -14,6 +14,8 @@ from typing import Any
 from lab.lab import Lab
 from lab.state import LabFiles
 
+FIGURES_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
+"""The folder for the figures of a run, if they are kept."""
 _RUN = "KUBE_NFTLB_TEST_RUN"
 """The id of the run: that of its first process, which its workers inherit."""
 
@@ -41,11 +43,12 @@ def _locked(kind: str) -> Iterator[Path]:
 
 
 def up(name: str, *, settings: Mapping[str, Mapping[str, str]] | None = None, **options: Any) -> Lab:
-    """Start a lab as ``Lab.up`` does, but for a test, not for a benchmark: its etcd does not wait for the disk.
+    """Start a lab as ``Lab.up`` does, but its etcd does not wait for the disk unless the run's figures are kept.
 
     It need not outlive a power failure, and a disk that others keep busy would hold up all of its writes.
     """
-    return Lab.up(name, settings={**(settings or {}), "etcd": {"unsafe-no-fsync": "true"}}, **options)
+    etcd = {} if FIGURES_VARIABLE in os.environ else {"unsafe-no-fsync": "true"}
+    return Lab.up(name, settings={**(settings or {}), "etcd": etcd}, **options)
 
 
 def shared(kind: str, prepare: Callable[[Lab], None] = lambda _: None, **options: Any) -> Lab:

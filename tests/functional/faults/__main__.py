@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import machine, records
 from benchmarks.records import Record
 from benchmarks.scope import Scope
+from tests import labs
 from tests.functional.faults import report, suite
 from tests.functional.test_bystanders import FARMS_VARIABLE
 
@@ -31,7 +32,7 @@ def main() -> int:
     described = {**machine.describe([], Scope(full=form == suite.LONG_FORM)), "command": command}
     machine.write(arguments.out, described)
     began = time.monotonic()
-    settings = {suite.FORM_VARIABLE: form, suite.FOLDER_VARIABLE: str(arguments.out.absolute())}
+    settings = {suite.FORM_VARIABLE: form, labs.FIGURES_VARIABLE: str(arguments.out.absolute())}
     if form == suite.LONG_FORM:
         settings[FARMS_VARIABLE] = _MANY_FARMS
     statuses = []

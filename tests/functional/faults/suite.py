@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from benchmarks.records import Records
 from tests import engine
+from tests.labs import FIGURES_VARIABLE
 
 FORM_VARIABLE, LONG_FORM = "KUBE_NFTLB_TEST_FAULTS", "long"
-FOLDER_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
 LONG = os.environ.get(FORM_VARIABLE) == LONG_FORM
 SEED = int(os.environ.get("KUBE_NFTLB_FAULT_SEED") or random.randrange(1 << 32))  # noqa: S311 - nothing secret
-FOLDER = os.environ.get(FOLDER_VARIABLE)
+FOLDER = os.environ.get(FIGURES_VARIABLE)
 
 _T = TypeVar("_T")
 
