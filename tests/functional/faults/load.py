@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lab.traffic.ask import Target, ask_udp, open_udp
@@ -14,6 +15,14 @@ from tests.functional.cluster import Cluster
 _UDP_PATIENCE_S = 1.0
 _PAUSE_S = 0.01
 PODS = 2
+
+
+def _remember_nothing() -> None:
+    """Have a pod forget connections that it has closed, as it otherwise does after a minute.
+
+    A client has no port to spare after some 50,000, and looks for one for up to a second, with any proxy.
+    """
+    Path("/proc/sys/net/ipv4/tcp_max_tw_buckets").write_text("0")
 
 
 @dataclass
@@ -64,6 +73,8 @@ class Web:
             "web", PODS, namespace, ports=[{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}], grace_s=1
         )
         cluster.wait("pod", "client", "Ready", namespace)
+        for pod in ("client", *cluster.pods("web", namespace)):
+            cluster.lab.inside(f"{namespace}/{pod}", _remember_nothing)
         for farm in ("http", "http--ipv6", "dns", "dns--ipv6"):
             cluster.farm_has(f"{name}--{farm}", namespace, PODS)
         return cls(cluster, namespace, f"{namespace}/client", name)
