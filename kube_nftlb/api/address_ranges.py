@@ -133,13 +133,21 @@ def _cut(each: AddressRange, gone: AddressRange) -> Iterator[AddressRange]:
         yield each._replace(first=gone.last + 1)
 
 
-def merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
-    """Merge sorted ranges that overlap or are adjacent: nft(8) refuses some of them in a set, and merges others."""
+def intervals(ranges: Iterable[AddressRange], family: Family) -> tuple[str, ...]:
+    """Return the addresses of a family as elements of an nftables set of intervals, in order.
+
+    Ranges that overlap or are adjacent are merged: nft(8) refuses some of them, and merges others.
+    """
+    return tuple(map(str, _merged(sorted(each for each in ranges if each.family == family))))
+
+
+def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
+    """Merge sorted ranges of a family that overlap or are adjacent."""
     open_: AddressRange | None = None
     for each in ranges:
         if open_ is None:
             open_ = each
-        elif each.family == open_.family and each.first <= open_.last + 1:
+        elif each.first <= open_.last + 1:
             open_ = open_._replace(last=max(open_.last, each.last))
         else:
             yield open_

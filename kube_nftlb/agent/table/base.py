@@ -4,7 +4,7 @@ import functools
 from collections.abc import Collection, Iterable, Mapping
 
 from kube_nftlb.agent.table import hooks, layout, unserved
-from kube_nftlb.api.address_ranges import AddressRange, merged
+from kube_nftlb.api.address_ranges import AddressRange, intervals
 from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.table_text import (
     ADDRESS_TYPE,
@@ -126,15 +126,11 @@ def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapp
 
 def pool_ranges(ranges: Collection[AddressRange]) -> Contents:
     """Return the sets of the addresses of pools; none of a family without any."""
-    by_family = {table: sorted(each for each in ranges if each.family == family) for table, family in NFPROTO.items()}
+    by_family = {table: intervals(ranges, family) for table, family in NFPROTO.items()}
     return Contents(
         sets=tuple(
-            NamedSet(
-                f"{layout.POOL_RANGES}-{table}",
-                f"type {ADDRESS_TYPE[table]}; flags interval;",
-                tuple(map(str, merged(found))),
-            )
-            for table, found in by_family.items()
-            if found
+            NamedSet(f"{layout.POOL_RANGES}-{table}", f"type {ADDRESS_TYPE[table]}; flags interval;", elements)
+            for table, elements in by_family.items()
+            if elements
         )
     )

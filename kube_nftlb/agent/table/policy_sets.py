@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kube_nftlb import __version__, names
-from kube_nftlb.api.address_ranges import AddressRange, address_range, merged
+from kube_nftlb.api.address_ranges import AddressRange, address_range, intervals
 from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.policy import PolicyKey, PolicySpec
 from kube_nftlb.api.unknown import unknown_fields
@@ -72,8 +72,8 @@ def policy(raw: Json) -> EnforcedPolicy:
 
 
 def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> NamedSet:
-    elements = tuple(map(str, merged(sorted(each for each in ranges if each.family == family))))
-    return NamedSet(set_name(key, family), f"type {_FAMILIES[family].key_type}; flags interval;", elements)
+    declaration = f"type {_FAMILIES[family].key_type}; flags interval;"
+    return NamedSet(set_name(key, family), declaration, intervals(ranges, family))
 
 
 def admitting_nobody(key: PolicyKey, policy: EnforcedPolicy) -> Contents:
