@@ -70,6 +70,8 @@ class LoopState:
         self.environment = environment({}, {})
         self.pools = Contents()
         """What keeps packets to addresses that only Services can have from going on without one."""
+        self.pools_pending = False
+        """True until the agent table has these."""
         self.wake = asyncio.Event()
         self.slices = SliceWatermark()
         self.seen_version = 0
@@ -194,13 +196,12 @@ class LoopState:
         self._pools_known = False
 
     def set_pools(self, ranges: Collection[AddressRange]) -> None:
-        """Update the addresses that only Services can have; queue the farms that have such addresses."""
+        """Update the addresses that only Services can have. No farm changes by that."""
         contents = pool_ranges(ranges)
         if self._pools_known and contents == self.pools:
             return
         self._pools_known = True
-        self.pools = contents
-        self.add(self.load_balancers.keys)
+        self.pools, self.pools_pending = contents, True
         self.wake.set()
 
     def set_node_ips(self, ips: Collection[str]) -> None:
@@ -272,8 +273,8 @@ class LoopState:
 
     @property
     def has_work(self) -> bool:
-        """True if farms or policies wait."""
-        return bool(self.queue.waiting) or self.policies.pending
+        """True if farms, policies or pools wait."""
+        return bool(self.queue.waiting) or self.policies.pending or self.pools_pending
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
         return key not in self.index or names.node_farm_name(*key) not in self._engines.sent

@@ -60,6 +60,8 @@ class Programmer:
     async def program(self, keys: Collection[FarmKey]) -> Outcome:
         """Program these farms, and with them those that must leave an address first."""
         environment = {layout.ENVIRONMENT: self._state.environment, layout.POOLS: self._state.pools}
+        # If more pools come while the kernel works, they wait for the next time.
+        self._state.pools_pending = False
         self._refused_since(await self._table.update(environment))
         await self._engines.set_node(self._index.node)
         self._state.add(self._index.measure(keys), self._state.seen_version + 1)
@@ -166,6 +168,7 @@ class Programmer:
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
         keys = self._known()
         self._index.measure(keys)
+        self._state.pools_pending = False
         others = {
             layout.ENVIRONMENT: self._state.environment,
             layout.POOLS: self._state.pools,
