@@ -8,10 +8,11 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES
 from kube_nftlb.agent.table import farm_options
-from kube_nftlb.agent.table.base import environment
-from kube_nftlb.agent.table.layout import ENVIRONMENT
+from kube_nftlb.agent.table.base import environment, pool_ranges
+from kube_nftlb.agent.table.layout import ENVIRONMENT, POOLS
 from kube_nftlb.agent.table.layout import TABLE as AGENT
 from kube_nftlb.agent.table.verify import TableVerifier
+from kube_nftlb.api.address_ranges import range_of
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.netlink import NetfilterSocket
@@ -51,6 +52,9 @@ FARMS = {
 }
 
 
+POOL = ("192.0.2.0/28", "192.0.2.32-192.0.2.40", "2001:db8::/112", "2001:db8::1:0-2001:db8::1:9")
+
+
 @pytest.fixture
 async def node(node: Node) -> Node:
     for name, wanted in FARMS.items():
@@ -60,6 +64,7 @@ async def node(node: Node) -> Node:
         )
         await node.table.update({name: node.table.owned(name) | options})
     await node.table.update({ENVIRONMENT: environment(PODS, {"ipv4": ["10.96.0.0/16"], "ipv6": ["fd00::/108"]})})
+    await node.table.update({POOLS: pool_ranges([*map(range_of, POOL)])})
     return node
 
 

@@ -78,8 +78,8 @@ def _read(model: type[_Object], raw: JsonObject) -> _Object:
 
 def _same(one: AddressPool | BGPPeer, other: AddressPool | BGPPeer) -> bool:
     """Return whether two states of an object say the same: the numbers in its status say nothing to nodes."""
-    return _said(one) == _said(other)
+    return _relevant(one) == _relevant(other)
 
 
-def _said(each: AddressPool | BGPPeer) -> tuple[object, ...]:
+def _relevant(each: AddressPool | BGPPeer) -> tuple[object, ...]:
     return each.spec, each.metadata.created_s, isinstance(each, AddressPool) and each.is_accepted

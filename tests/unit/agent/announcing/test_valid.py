@@ -46,10 +46,14 @@ async def test_what_cannot_be_read_stays_as_it_was_or_is_left_out() -> None:
         "type": "Accepted",
         "status": "True",
         "reason": "Valid",
+        "observedGeneration": 2,
         "lastTransitionTime": "2026-01-02T00:00:00Z",
     }
-    kube.put(ADDRESS_POOLS, {**pool("b", "192.0.2.16/28"), "status": {"conditions": [accepted]}})
-    async with asyncio.timeout(10):
-        while len(told) < before + 2:
-            await asyncio.sleep(0.005)
+    for number, generation in enumerate((2, 3), 2):
+        judged = {**pool("b", "192.0.2.16/28"), "status": {"conditions": [accepted]}}
+        judged["metadata"]["generation"] = generation
+        kube.put(ADDRESS_POOLS, judged)
+        async with asyncio.timeout(10):
+            while len(told) < before + number:
+                await asyncio.sleep(0.005)
     task.cancel()
