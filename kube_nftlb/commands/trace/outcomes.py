@@ -19,7 +19,9 @@ NO_LOCAL_BACKEND: Final = Outcome(
     "Dropped", "NoLocalBackend", "the traffic policy is Local, and this node has no backend of its own"
 )
 NO_SUCH_SERVICE: Final = Outcome(
-    "Refused", "NoSuchService", "no Service has this port: the address is in the ranges for Services"
+    "Refused",
+    "NoSuchService",
+    "no Service has this port: the address is in the cluster's ranges for Services, or in an address pool",
 )
 NO_CONNECTION: Final = Outcome(
     "Dropped", "NoConnection", "the packet is of no connection that the node knows, and does not begin one"
