@@ -195,8 +195,14 @@ class AddressPool(ForeignModel):
     @property
     def is_accepted(self) -> bool:
         """Return whether the operator has accepted it as it is: it overlaps with nothing of the cluster."""
-        generation = self.metadata.generation
-        return any(
-            (each.type, each.status, each.observed_generation) == ("Accepted", "True", generation)
-            for each in self.status.conditions
-        )
+        return self._accepted_generation == self.metadata.generation
+
+    @property
+    def was_accepted(self) -> bool:
+        """Return whether the operator has accepted it, perhaps as it was before: then it has not judged it since."""
+        return self._accepted_generation is not None
+
+    @property
+    def _accepted_generation(self) -> int | None:
+        accepted = (each for each in self.status.conditions if (each.type, each.status) == ("Accepted", "True"))
+        return next((each.observed_generation for each in accepted), None)

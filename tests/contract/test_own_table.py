@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from kube_nftlb.agent.sync.earlier_rules import restricted
-from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port
+from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port, pool_ranges
 from kube_nftlb.agent.table.layout import (
     ANSWERED_HERE,
     BACKEND_SOURCES,
@@ -17,6 +17,8 @@ from kube_nftlb.agent.table.layout import (
     NO_ENDPOINTS,
     NOT_FROM_NODE,
     POLICY,
+    POOL_RANGES,
+    POOLS,
     SOURCE_RANGES,
     SOURCES,
     TABLE,
@@ -28,6 +30,7 @@ from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import TableVerifier
+from kube_nftlb.api.address_ranges import range_of
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
@@ -68,6 +71,27 @@ async def node(private_network: None) -> AsyncIterator[Node]:  # noqa: ARG001 - 
 
 def refusing(*ips: str) -> Contents:
     return refused(Listener(ip, "TCP", 80) for ip in ips)
+
+
+async def test_the_addresses_of_pools_come_and_go_by_family(node: Node) -> None:
+    four, six = range_of("192.0.2.0/28"), range_of("2001:db8::/64")
+    for ranges in ([four], [four, six], [six], [four], []):
+        await node.give({POOLS: pool_ranges(ranges)})
+
+
+async def test_addresses_of_pools_that_the_kernel_refuses_are_told_and_hurt_no_other(node: Node) -> None:
+    overlapping = ("192.0.2.0-192.0.2.9", "192.0.2.5-192.0.2.20")
+    wrong = Contents(sets=(NamedSet(f"{POOL_RANGES}-ip", "type ipv4_addr; flags interval;", overlapping),))
+    right = pool_ranges([range_of("192.0.2.0/28")])
+    await node.give({POOLS: right})
+    assert set(await node.table.update({POOLS: wrong, "web": refusing("10.96.0.1")})) == {POOLS}
+    assert node.table.owned(POOLS) == right
+    assert node.table.owned("web") == refusing("10.96.0.1")
+    assert await node.drift() is None
+    node.table.expect({POOLS: wrong, "web": refusing("10.96.0.1")})
+    assert set(await node.table.create()) == {POOLS}
+    assert node.table.owned(POOLS) == Contents()
+    assert await node.drift() is None
 
 
 async def test_the_kernel_tells_which_listeners_have_rules_about_clients(node: Node) -> None:

@@ -9,14 +9,13 @@ from typing import Final
 
 import structlog
 
-from kube_nftlb import errors
 from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.links import interfaces
 from kube_nftlb.agent.announcing.nodes import NodeSeen
+from kube_nftlb.agent.announcing.pool_watch import PoolWatch
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.summary import counts, merged, summary
-from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
@@ -29,7 +28,6 @@ from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeAddresses, NodeBGP
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ADDRESS_POOLS
 
 _HAND_OVER_S: Final = 3.0
 """How long the agent waits at its end for others to take its addresses. It takes them a tenth of a second."""
@@ -67,7 +65,6 @@ class Announcing:
         The Leases are in this namespace; ``responder`` is the socket of the process that answers. ``routes`` is the
         table for a routing daemon, None if BGP is off; ``bird`` is the daemon, None if it is another.
         """
-        self._kube = kube
         self._state = state
         self._report = on_change
         self._facts = Facts(me, state.load_balancers, self._newest)
@@ -78,10 +75,9 @@ class Announcing:
         )
         self._bird = bird
         self._without_bgp: Mapping[str, Act] = {}
-        self._knows_pools = False
         self._ended = False
         self._seen: tuple[Mapping[str, str], Mapping[str, Act]] = ({}, {})
-        state.await_pools()
+        self._pools = PoolWatch(kube, state, self._set_pools)
         state.load_balancers.on_change = self._changed.set
         if bird is not None:
             bird.on_peers = self._changed.set
@@ -117,8 +113,7 @@ class Announcing:
     async def run(self) -> None:
         """Announce until cancelled. The responder goes on for some seconds."""
         async with asyncio.TaskGroup() as tasks:
-            watching = watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._set_pools, self._pools_failed)
-            tasks.create_task(watching, name="address-pools")
+            tasks.create_task(self._pools.run(), name="address-pools")
             tasks.create_task(self._watch_links(), name="links")
             tasks.create_task(self._inform(), name="addresses")
             tasks.create_task(self._announcer.run(), name="announcer")
@@ -179,7 +174,7 @@ class Announcing:
         """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
         known_at: float | None = None
         while True:
-            if self._knows_pools and self._facts.nodes and self._facts.interfaces and self._state.complete:
+            if self._pools.knows_pools and self._facts.nodes and self._facts.interfaces and self._state.complete:
                 known_at = known_at or time.monotonic()
                 if not self._awaits_kernel() or time.monotonic() > known_at + _BEGIN_WITHIN_S:
                     return
@@ -205,16 +200,8 @@ class Announcing:
                     self._changed.set()
             await asyncio.sleep(_LINKS_EVERY_S)
 
-    def _pools_failed(self, error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch address pools, retrying", error=str(error))
-        if not self._knows_pools:
-            # Farms do not wait for them.
-            self._state.set_pools(())
-
-    def _set_pools(self, pools: Mapping[str, AddressPool]) -> None:
-        self._knows_pools = True
-        self._facts.pools = Pools(pools.values())
-        self._state.set_pools(self._facts.pools.assignable)
+    def _set_pools(self, pools: Pools, all_pools: Collection[AddressPool]) -> None:
+        self._facts.pools = pools
         if self._bird is not None:
-            self._bird.set_pools(pools.values())
+            self._bird.set_pools(all_pools)
         self._changed.set()

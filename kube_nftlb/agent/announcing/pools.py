@@ -1,18 +1,26 @@
 """Which pool has an address, and what it says of its nodes. Pure: no I/O."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.address_ranges import AddressRange, range_of_network, valid_ranges, without
 
+_Key = tuple[str, str]
+"""The name and uid of a pool."""
+
 
 class Pools:
     """All pools. Of several that have an address the oldest counts: the operator refuses the others."""
 
-    def __init__(self, pools: Iterable[AddressPool] = ()) -> None:
+    def __init__(self, pools: Iterable[AddressPool] = (), before: "Pools | None" = None) -> None:
+        """``before`` are the pools as they were, of which some may have changed since the operator judged them."""
         by_age = sorted(pools, key=_age)
+        known = before.assignable_of if before is not None else {}
+        assignable = {_key(each): _assignable(each, known) for each in by_age if each.was_accepted}
+        self.assignable_of: Mapping[_Key, Sequence[AddressRange]] = assignable
+        """The addresses of each pool that only Services can have, by the pool's name and uid."""
         self._pools = [_Ranges(pool, tuple(valid_ranges(pool.spec.ranges))) for pool in by_age]
         self._found: dict[str, AddressPool | None] = {}
 
@@ -33,12 +41,7 @@ class Pools:
     @property
     def assignable(self) -> tuple[AddressRange, ...]:
         """Return the addresses that only Services can have: those that are not reserved, of pools that are accepted."""
-        return tuple(
-            part
-            for pool, ranges in self._pools
-            if pool.is_accepted
-            for part in without(ranges, valid_ranges(pool.spec.reserved))
-        )
+        return tuple(part for parts in self.assignable_of.values() for part in parts)
 
     def _find(self, ip: str) -> AddressPool | None:
         wanted = range_of_network(ipaddress.ip_network(ip))
@@ -50,9 +53,21 @@ class _Ranges(NamedTuple):
     ranges: tuple[AddressRange, ...]
 
 
+def _assignable(pool: AddressPool, before: Mapping[_Key, Sequence[AddressRange]]) -> list[AddressRange]:
+    """Return the addresses that only Services can have; of a pool not judged yet those that it had ``before``, too."""
+    ranges = without(valid_ranges(pool.spec.ranges), valid_ranges(pool.spec.reserved))
+    if pool.is_accepted:
+        return ranges
+    return without(ranges, without(ranges, before.get(_key(pool), ())))
+
+
 def _has(ranges: Iterable[AddressRange], wanted: AddressRange) -> bool:
     same = (each for each in ranges if each.family == wanted.family)
     return any(each.first <= wanted.first and wanted.last <= each.last for each in same)
+
+
+def _key(pool: AddressPool) -> _Key:
+    return pool.metadata.name, pool.metadata.uid
 
 
 def _age(pool: AddressPool) -> tuple[float, str]:

@@ -82,4 +82,5 @@ def _same(one: AddressPool | BGPPeer, other: AddressPool | BGPPeer) -> bool:
 
 
 def _relevant(each: AddressPool | BGPPeer) -> tuple[object, ...]:
-    return each.spec, each.metadata.created_s, isinstance(each, AddressPool) and each.is_accepted
+    judged = (each.was_accepted, each.is_accepted) if isinstance(each, AddressPool) else None
+    return each.spec, each.metadata.created_s, judged

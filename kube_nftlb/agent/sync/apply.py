@@ -147,9 +147,11 @@ class Applier:
         return layout.refused(sent.listeners) if sent is not None else Contents()
 
 
+_MAY_FOLLOW = (layout.LISTENERS, layout.NOT_FROM_NODE, layout.SERVED_ADDRESSES)
+
+
 def _can_follow(contents: Contents) -> bool:
     """Return True if contents can be added after a farm is served: refusals, and sets of listeners."""
     return not (contents.chains or contents.sets) and all(
-        entry.value == layout.REFUSE or entry.set.startswith((layout.LISTENERS, layout.NOT_FROM_NODE))
-        for entry in contents.elements
+        entry.value == layout.REFUSE or entry.set.startswith(_MAY_FOLLOW) for entry in contents.elements
     )

@@ -18,11 +18,12 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.load_balancers import LoadBalancers
 from kube_nftlb.agent.sync.plan import Expected
+from kube_nftlb.agent.sync.pool_ranges import PoolRanges
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
 from kube_nftlb.agent.sync.queue import FarmQueue
-from kube_nftlb.agent.table.base import environment, pool_ranges
+from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.kernel_features import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
@@ -36,7 +37,6 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.netfilter.table_text import Contents
 
 _log = structlog.get_logger()
 
@@ -68,10 +68,7 @@ class LoopState:
         self.load_balancers = LoadBalancers()
         self.connections = connections
         self.environment = environment({}, {})
-        self.pools = Contents()
-        """What keeps packets to addresses that only Services can have from going on without one."""
-        self.pools_pending = False
-        """True until the agent table has these."""
+        self.pools = PoolRanges()
         self.wake = asyncio.Event()
         self.slices = SliceWatermark()
         self.seen_version = 0
@@ -80,12 +77,16 @@ class LoopState:
         self._slices_listed = False
         self._node_known = False
         self._node_ips_known = False
-        self._pools_known = True
 
     @property
     def complete(self) -> bool:
         """True once farms, EndpointSlices, policies, nodes and pools are known. Nothing is programmed before."""
-        nodes_known = self._node_known and self._node_ips_known and self._pools_known
+        return self.complete_but_for_pools and self.pools.known
+
+    @property
+    def complete_but_for_pools(self) -> bool:
+        """True once all of these are known, whether pools are or not."""
+        nodes_known = self._node_known and self._node_ips_known
         return self._farms_listed and self._slices_listed and nodes_known and self.policies.listed
 
     def put(self, farm: Farm, since: int | None = None) -> None:
@@ -191,18 +192,10 @@ class LoopState:
         self.index.set_node(facts)
         self.add(self.index)
 
-    def await_pools(self) -> None:
-        """Have the loop wait for pools: without them the table of an earlier agent would be made anew."""
-        self._pools_known = False
-
     def set_pools(self, ranges: Collection[AddressRange]) -> None:
         """Update the addresses that only Services can have. No farm changes by that."""
-        contents = pool_ranges(ranges)
-        if self._pools_known and contents == self.pools:
-            return
-        self._pools_known = True
-        self.pools, self.pools_pending = contents, True
-        self.wake.set()
+        if self.pools.set(ranges):
+            self.wake.set()
 
     def set_node_ips(self, ips: Collection[str]) -> None:
         """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""
@@ -274,7 +267,7 @@ class LoopState:
     @property
     def has_work(self) -> bool:
         """True if farms, policies or pools wait."""
-        return bool(self.queue.waiting) or self.policies.pending or self.pools_pending
+        return bool(self.queue.waiting) or self.policies.pending or self.pools.pending
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
         return key not in self.index or names.node_farm_name(*key) not in self._engines.sent

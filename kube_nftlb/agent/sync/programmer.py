@@ -59,9 +59,9 @@ class Programmer:
 
     async def program(self, keys: Collection[FarmKey]) -> Outcome:
         """Program these farms, and with them those that must leave an address first."""
-        environment = {layout.ENVIRONMENT: self._state.environment, layout.POOLS: self._state.pools}
+        environment = {layout.ENVIRONMENT: self._state.environment, layout.POOLS: self._state.pools.contents}
         # If more pools come while the kernel works, they wait for the next time.
-        self._state.pools_pending = False
+        self._state.pools.pending = False
         self._refused_since(await self._table.update(environment))
         await self._engines.set_node(self._index.node)
         self._state.add(self._index.measure(keys), self._state.seen_version + 1)
@@ -168,10 +168,10 @@ class Programmer:
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
         keys = self._known()
         self._index.measure(keys)
-        self._state.pools_pending = False
+        self._state.pools.pending = False
         others = {
             layout.ENVIRONMENT: self._state.environment,
-            layout.POOLS: self._state.pools,
+            layout.POOLS: self._state.pools.contents,
             layout.EARLIER: self._earlier.contents(self._engines),
             **self._state.policies.sets(),
         }
@@ -221,7 +221,7 @@ class Programmer:
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""
-        self._policies_refused(refused)
+        self._shared_refused(refused)
         keys = []
         for name, why in refused.items():
             key = self._index.key(name)
@@ -231,17 +231,20 @@ class Programmer:
                 keys.append(key)
         return keys
 
-    def _policies_refused(self, refused: Mapping[str, str]) -> None:
-        """Note why the kernel refused the ranges of policies, and queue the farms whose rules change by that."""
+    def _shared_refused(self, refused: Mapping[str, str]) -> None:
+        """Note why the kernel refused the ranges of policies or pools; queue the farms whose rules change by that."""
+        until = self._clock.now() + self._timing.back_off_s
         for owner, why in refused.items():
-            if (key := policy_of(owner)) is not None:
+            if owner == layout.POOLS:
+                _log.warning("the kernel refuses the addresses of pools", error=why)
+                self._state.pools.refuse(self._table.owned(owner), until)
+            elif (key := policy_of(owner)) is not None:
                 _log.warning("the kernel refuses a policy", namespace=key.namespace, policy=key.name, error=why)
-                until = self._clock.now() + self._timing.back_off_s
                 self._state.add(self._state.policies.refuse_ranges(key, why, until))
 
     def _refused_since(self, refused: Mapping[str, str]) -> None:
         """Note why the kernel refused policies, and rules of farms that do not wait to be programmed anyway."""
-        self._policies_refused(refused)
+        self._shared_refused(refused)
         waiting = self._state.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
         farms = {name: self._index.get(key) for name, key in keys.items()}

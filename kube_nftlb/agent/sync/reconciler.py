@@ -205,4 +205,5 @@ class Reconciler:
         await self._programmer.withdraw_orphans()
         if self._state.policies.due(now):
             await self._programmer.update_policies()
+        self._state.pools.look_again(now)
         self._state.add(self._state.index.due(now))

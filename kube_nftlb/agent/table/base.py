@@ -8,6 +8,7 @@ from kube_nftlb.api.address_ranges import AddressRange, intervals
 from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.table_text import (
     ADDRESS_TYPE,
+    FAMILIES,
     NFPROTO,
     REFUSES,
     Chain,
@@ -67,12 +68,15 @@ _SETS = (
         for family, key in ADDRESS_TYPE.items()
     )
     + tuple(NamedSet(f"{layout.HAIRPIN}-{family}", f"type {key} . {key};") for family, key in ADDRESS_TYPE.items())
+    + tuple(NamedSet(f"{layout.SERVED_ADDRESSES}-{family}", f"type {key};") for family, key in ADDRESS_TYPE.items())
 )
+
+_NOT_FROM_PODS = tuple(f"{layout.from_local_pods(family)} return" for family in FAMILIES)
 
 _CHAINS = (
     Chain("refuse", REFUSES),
     Chain("masquerade-always", ("masquerade fully-random",)),
-    Chain("masquerade-from-outside", (*unserved.FROM_LOCAL_PODS, "masquerade fully-random")),
+    Chain("masquerade-from-outside", (*_NOT_FROM_PODS, "masquerade fully-random")),
     Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
     # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
     # such as nftlb's start. One is enough, and before routing only packets that nobody translates come as far.

@@ -51,6 +51,8 @@ CUT = "cut"
 
 LISTENERS = "listeners"
 """The sets of all listeners."""
+SERVED_ADDRESSES = "served-addresses"
+"""The sets of the addresses of load balancers that farms have."""
 ANSWERED_HERE = "answered-here"
 """The sets of those whose connections the node itself answers, untranslated."""
 NOT_FROM_NODE = "not-from-node"
@@ -84,6 +86,8 @@ ENVIRONMENT = "environment"
 """The owner of the sets about the node and the cluster; no farm's name on a node is a single word."""
 POOL_RANGES = "pool-ranges"
 """The sets of the addresses of pools, which only Services can have."""
+UNSERVED_POOLS = "unserved-pools"
+"""The chain for packets to these addresses that nothing has translated."""
 POOLS = "pools"
 """The owner of these."""
 EARLIER = "earlier:rules"
@@ -119,9 +123,19 @@ def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Content
     return Contents(frozenset(elements), contents.chains, contents.sets)
 
 
+def served_address(ip: str) -> Element:
+    """Return the element for an address of a load balancer."""
+    return Element(f"{SERVED_ADDRESSES}-{table_family(ip)}", ip)
+
+
 def hairpin(ip: str) -> Element:
     """Return the element that masquerades a backend of this node when it is its own client."""
     return Element(f"{HAIRPIN}-{table_family(ip)}", f"{ip} . {ip}")
+
+
+def from_local_pods(family: TableFamily) -> str:
+    """Return the match for packets from this node's pods."""
+    return f"{family} saddr @{LOCAL_PODS}-{family}"
 
 
 def refused(listeners: Iterable[Listener]) -> Contents:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from kube_nftlb.agent.table.layout import EARLIER, ENVIRONMENT
+from kube_nftlb.agent.table.layout import EARLIER, ENVIRONMENT, POOLS
 from kube_nftlb.agent.table.policies import farm_of, policy_of, rules_owner
 
 Check = Callable[[Sequence[str]], Awaitable[str | None]]
@@ -12,14 +12,15 @@ Check = Callable[[Sequence[str]], Awaitable[str | None]]
 def subject(owner: str) -> str | None:
     """Return who is at fault if the kernel refuses the contents of an owner.
 
-    That is a farm, by its name on the node, or a policy, by the owner of its sets; None for what is the agent's own.
+    That is a farm, by its name on the node, or a policy or all pools, by the owner of their sets; None for what is the
+    agent's own.
     """
     return None if owner in (ENVIRONMENT, EARLIER) else farm_of(owner)
 
 
 def owners(of: str) -> tuple[str, ...]:
     """Return all owners that a subject has."""
-    return (of,) if policy_of(of) is not None else (of, rules_owner(of))
+    return (of,) if of == POOLS or policy_of(of) is not None else (of, rules_owner(of))
 
 
 async def refused(subjects: Iterable[str], check: Check) -> dict[str, str]:

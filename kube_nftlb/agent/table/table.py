@@ -165,6 +165,7 @@ class AgentTable:
             self.fallback(owner) for owner in self._owners if policy_of(owner) is not None and owner not in present
         )
         used = frozenset(entry.set for each in contents for entry in each.elements)
+        used |= POOL_SETS & {named.name for each in contents for named in each.sets}
         return await self._nft.check(creation(TABLE, combined([base(used, self.lets_wait), self._always, *contents])))
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:

@@ -5,20 +5,20 @@ from collections.abc import Iterator
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout, source_ranges
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.table_text import Chain, Contents, Element
+from kube_nftlb.netfilter.table_text import Chain, Contents, Element, TableFamily
 
 
-def local_clients(family: str) -> tuple[str, str]:
+def local_clients(family: TableFamily) -> tuple[str, str]:
     """Return matches for connections from this node's pods, and from the node itself."""
-    return (f"{family} saddr @{layout.LOCAL_PODS}-{family}", "fib saddr type local")
+    return (layout.from_local_pods(family), "fib saddr type local")
 
 
 def contents(farm: NodeFarm) -> Contents:
     """Return a farm's part of the agent table that does not depend on the engine."""
     listeners = list(farm.listeners)
-    common = source_ranges.contents(farm) | Contents(
-        frozenset(layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners)
-    )
+    found = {layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners}
+    found |= {layout.served_address(each.ip) for each in farm.addresses if each.type == "LoadBalancer"}
+    common = source_ranges.contents(farm) | Contents(frozenset(found))
     if farm.refuses:
         # The engine would let connections run into a timeout.
         return common | layout.refused(farm.listeners)

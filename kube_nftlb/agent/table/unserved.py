@@ -8,8 +8,6 @@ from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, FAMILIES, HAS_PORTS, N
 _LISTENER_SETS = frozenset(f"{layout.LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in ADDRESS_TYPE)
 POOL_SETS = frozenset(f"{layout.POOL_RANGES}-{family}" for family in FAMILIES)
 """The sets of the addresses of pools, which exist only with elements."""
-FROM_LOCAL_PODS = tuple(f"{family} saddr @{layout.LOCAL_PODS}-{family} return" for family in ADDRESS_TYPE)
-"""The rules that leave a chain for the clients in this node's pods."""
 
 
 def chains(used: frozenset[str], verdict: str) -> Iterator[Chain]:
@@ -19,15 +17,20 @@ def chains(used: frozenset[str], verdict: str) -> Iterator[Chain]:
     yield from _to_pools(used, verdict)
 
 
-def _to(name: str, verdict: str, families: Iterable[TableFamily] = FAMILIES) -> tuple[str, ...]:
+def _to(name: str, verdict: str, families: Iterable[TableFamily] = FAMILIES, but: str = "") -> tuple[str, ...]:
     """Return the rules for packets to an address of these ranges, which only Services have, that nobody has translated.
+
+    They are for all of the addresses ``but`` those in other sets.
 
     The verdict is an element of a map. Where somebody deletes all tables, as ``flush ruleset`` does, the kernel takes
     the elements of all maps away at once, but unhooks one chain after the other: a verdict in the rule itself would
     refuse who comes between the end of the farms' elements and that of this chain.
     """
     return tuple(
-        f"{family} daddr @{name}-{family} meta nfproto vmap {{ {NFPROTO[family]} : {verdict} }}" for family in families
+        f"{family} daddr @{name}-{family} "
+        + (f"{family} daddr != @{but}-{family} " if but else "")
+        + f"meta nfproto vmap {{ {NFPROTO[family]} : {verdict} }}"
+        for family in families
     )
 
 
@@ -77,7 +80,9 @@ def _to_pools(used: frozenset[str], verdict: str) -> Iterator[Chain]:
     """Yield the chain for packets from outside to addresses of pools that nothing has translated.
 
     The node would send them back: to a router that sends them here again, or to another node whose neighbour entry for
-    the address is this one. Pods of this node may reach another one that has programmed a new Service earlier.
+    the address is this one. They are refused at a port that a Service does not have, and dropped at an address that
+    none has, as kube-proxy does at cluster IPs: the node may be about to program one, and who is refused does not try
+    again.
     """
     families = [family for family in FAMILIES if f"{layout.POOL_RANGES}-{family}" in used]
     if families:
@@ -86,9 +91,19 @@ def _to_pools(used: frozenset[str], verdict: str) -> Iterator[Chain]:
             "ct state established,related,untracked return",
             *(f"ct state invalid {match} goto no-connection" for match in to_pools),
             "ct status dnat return",
-            *FROM_LOCAL_PODS,
+            *(_leaving_pods(family) for family in families),
+            *_to(layout.POOL_RANGES, "drop", families, but=layout.SERVED_ADDRESSES),
             *_to(layout.POOL_RANGES, verdict, families),
         )
         yield Chain("no-connection", ("drop",))
         # After the chain that drops what nftlb is about to translate.
-        yield Chain("unserved-pools", rules, hooks.filter_hook("forward", -4))
+        yield Chain(layout.UNSERVED_POOLS, rules, hooks.filter_hook("forward", -4))
+
+
+def _leaving_pods(family: TableFamily) -> str:
+    """Return the rule for packets of this node's pods: another node may have programmed a new Service earlier.
+
+    It is not for those that a router has sent back. They do not come from the interface of the pod; where the ranges of
+    pods are those of the cluster, they leave by the interface that they came from.
+    """
+    return f"{layout.from_local_pods(family)} fib saddr . iif oif exists fib daddr . iif oif missing return"

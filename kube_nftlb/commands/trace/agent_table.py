@@ -67,6 +67,8 @@ class AgentTableReader:
                 self._end(outcomes.NO_READY_BACKENDS)
         elif event.chain == "no-connection":
             self._end(outcomes.NO_CONNECTION)
+        elif event.verdict == "drop" and self._rule(event).sets(layout.SERVED_ADDRESSES):
+            self._end(outcomes.NO_SUCH_ADDRESS)
         elif event.chain.startswith("unserved") and event.verdict == "drop":
             text = "nftlb has not programmed its rules, as after its start: the client is served when it tries again"
             self._end(Outcome("Dropped", "RulesIncomplete", text))

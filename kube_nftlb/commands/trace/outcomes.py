@@ -23,6 +23,9 @@ NO_SUCH_SERVICE: Final = Outcome(
     "NoSuchService",
     "no Service has this port: the address is in the cluster's ranges for Services, or in an address pool",
 )
+NO_SUCH_ADDRESS: Final = Outcome(
+    "Dropped", "NoSuchService", "the address is in an address pool, and no Service has it, as far as this node knows"
+)
 NO_CONNECTION: Final = Outcome(
     "Dropped", "NoConnection", "the packet is of no connection that the node knows, and does not begin one"
 )

@@ -15,7 +15,7 @@ from kube_nftlb.operator.addresses.pool_status import status
 from kube_nftlb.operator.addresses.pools import Pool
 
 _INTERVAL_S = 1.0
-"""The shortest interval between two writes to a pool: its status is for people."""
+"""The shortest interval between two writes to a pool: people read it, and agents only whether the pool is accepted."""
 
 _log = structlog.get_logger()
 

@@ -1,11 +1,7 @@
 """Routers have a route to each node that serves an address, as soon as it does, and no longer than it does."""
 
-import contextlib
-import sys
 import time
-from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,7 +16,6 @@ from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, served
 
 FLIPS = 10
-STRAY = str(Path(__file__).with_name("stray.py"))
 ROUTER = ROUTERS[0].name
 
 pytestmark = pytest.mark.timeout(240)
@@ -47,36 +42,6 @@ def test_routers_share_the_connections_among_all_nodes_in_both_families(
 
 def _has_hops(cluster: Cluster, router: str, ip: str, number: int) -> bool:
     return len(hops(cluster, router, ip)) == number
-
-
-def test_no_packet_to_a_pool_goes_to_and_fro_between_router_and_node(
-    cluster: Cluster, namespace: str, pair: tuple[str, str]
-) -> None:
-    cluster.serve("web", 1, namespace)
-    announce(cluster, "web", namespace, *pair, ipFamilyPolicy="RequireDualStack")
-    (own,) = (each for each in cluster.lab.exec(CLIENT, "hostname", "-I").stdout.split() if "." in each)
-    with _default_router(cluster, pair):
-        for ip in pair:
-            served(cluster, ip)
-            # A port that no Service has: refused, as at a cluster IP.
-            connecting = f"import socket; socket.create_connection(({ip!r}, 81), timeout=3)"
-            assert "ConnectionRefusedError" in cluster.lab.exec(CLIENT, sys.executable, "-c", connecting).stderr
-        for port in ("80", "81"):
-            done = cluster.lab.exec(CLIENT, sys.executable, STRAY, own, pair[0], port)
-            assert (done.returncode, done.stderr) == (0, ""), "the reset of an unknown connection is sent on"
-
-
-@contextlib.contextmanager
-def _default_router(cluster: Cluster, ips: Iterable[str]) -> Iterator[None]:
-    """Have all nodes send packets to these addresses to a router, as they do where it has their default route."""
-    routes = [(node, ip, str(ROUTERS[0].inside[":" in ip].ip)) for node in cluster.nodes for ip in ips]
-    try:
-        for node, ip, router in routes:
-            assert cluster.lab.exec(node, "ip", "route", "add", ip, "via", router).returncode == 0
-        yield
-    finally:
-        for node, ip, router in routes:
-            cluster.lab.exec(node, "ip", "route", "delete", ip, "via", router)
 
 
 def test_a_route_follows_the_first_and_the_last_ready_endpoint(

@@ -156,35 +156,47 @@ def test_pools_have_ranges_of_both_kinds_and_families() -> None:
     assert found.of("198.51.100.1") is None
 
 
-@pytest.mark.parametrize(
-    ("generation", "status", "expected"),
-    [
-        (2, "True", ["192.0.2.0-192.0.2.6", "192.0.2.8-192.0.2.15", "2001:db8::1"]),
-        (2, "False", []),
-        (1, "True", []),
-    ],
-    ids=["accepted", "refused", "changed since"],
-)
-def test_only_services_can_have_the_addresses_of_accepted_pools_that_are_not_reserved(
-    generation: int, status: str, expected: list[str]
-) -> None:
-    ranges = ["192.0.2.0/28", "2001:db8::1-2001:db8::1", "192.0.2.99-192.0.2.90"]
-    since = "2026-01-02T00:00:00Z"
+def judged(generation: int = 1, seen: int = 1, status: str = "True", **spec: Any) -> AddressPool:
+    """A pool that was judged when its generation was the one ``seen``."""
     accepted = {
         "type": "Accepted",
         "status": status,
         "reason": "Valid",
-        "observedGeneration": generation,
-        "lastTransitionTime": since,
+        "observedGeneration": seen,
+        "lastTransitionTime": "2026-01-02T00:00:00Z",
     }
-    found = AddressPool.model_validate(
+    return AddressPool.model_validate(
         {
-            "metadata": {"name": "a", "generation": 2},
-            "spec": {"ranges": ranges, "reserved": ["192.0.2.7-192.0.2.7"]},
+            "metadata": {"name": "a", "uid": "1", "generation": generation},
+            "spec": {"ranges": ["192.0.2.0/28"], **spec},
             "status": {"conditions": [accepted]},
         }
     )
-    assert list(map(str, Pools([found]).assignable)) == expected
+
+
+def assignable(*states: AddressPool) -> list[str]:
+    """What only Services can have after a pool has had these states."""
+    pools = Pools()
+    for each in states:
+        pools = Pools([each], pools)
+    return list(map(str, pools.assignable))
+
+
+def test_only_services_can_have_the_addresses_of_accepted_pools_that_are_not_reserved() -> None:
+    ranges = ["192.0.2.0/28", "2001:db8::1-2001:db8::1", "192.0.2.99-192.0.2.90"]
+    accepted = judged(ranges=ranges, reserved=["192.0.2.7-192.0.2.7"])
+    assert assignable(accepted) == ["192.0.2.0-192.0.2.6", "192.0.2.8-192.0.2.15", "2001:db8::1"]
+    assert assignable(judged(status="False")) == []
+    assert assignable(judged(2, 1)) == [], "nobody knows what was accepted"
+
+
+def test_a_pool_that_has_changed_since_it_was_judged_keeps_of_its_addresses_what_was_accepted() -> None:
+    wider = judged(2, 1, ranges=["192.0.2.0/27"])
+    assert assignable(judged(), wider) == ["192.0.2.0-192.0.2.15"]
+    assert assignable(judged(), wider, judged(3, 1, ranges=["192.0.2.8/29"])) == ["192.0.2.8-192.0.2.15"]
+    assert assignable(judged(), judged(2, 1, reserved=["192.0.2.8/29"])) == ["192.0.2.0-192.0.2.7"]
+    assert assignable(judged(), wider, judged(2, 2, ranges=["192.0.2.0/27"])) == ["192.0.2.0-192.0.2.31"]
+    assert assignable(judged(), wider, judged(2, 2, "False", ranges=["192.0.2.0/27"])) == []
 
 
 def test_a_node_goes_on_announcing_what_it_holds_when_the_pool_is_gone() -> None:

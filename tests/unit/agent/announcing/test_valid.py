@@ -49,8 +49,9 @@ async def test_what_cannot_be_read_stays_as_it_was_or_is_left_out() -> None:
         "observedGeneration": 2,
         "lastTransitionTime": "2026-01-02T00:00:00Z",
     }
-    for number, generation in enumerate((2, 3), 2):
-        judged = {**pool("b", "192.0.2.16/28"), "status": {"conditions": [accepted]}}
+    # Accepted, changed since, and refused.
+    for number, (generation, status) in enumerate(((2, "True"), (3, "True"), (3, "False")), 2):
+        judged = {**pool("b", "192.0.2.16/28"), "status": {"conditions": [{**accepted, "status": status}]}}
         judged["metadata"]["generation"] = generation
         kube.put(ADDRESS_POOLS, judged)
         async with asyncio.timeout(10):

@@ -5,7 +5,6 @@ import asyncio
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.status.gauges import farm_states
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.api.address_ranges import range_of
 from tests.builders import farm, raw_backend, raw_policy
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
@@ -96,28 +95,6 @@ async def test_all_farms_are_looked_at_again_if_the_node_changes(node: Node) -> 
     assert list(node.engine.farms["port--http"].listeners) == []
     node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
     await until(lambda: [each.ip for each in node.engine.farms["port--http"].listeners] == ["172.31.0.11"])
-
-
-async def test_the_addresses_of_pools_come_and_go_without_a_farm_that_has_one(node: Node) -> None:
-    await node.program([], 20)
-    for ranges in ([range_of("192.0.2.0/28")], [range_of("192.0.2.0/28"), range_of("2001:db8::/64")], []):
-        node.state.set_pools(ranges)
-        await until(lambda: not node.state.has_work)
-        await node.passes(1)
-        assert ("unserved-pools" in node.nft.chains) == bool(ranges)
-
-
-async def test_nothing_is_programmed_before_pools_are_known(node: Node) -> None:
-    await left_over(node)
-    await node.stop()
-    node.start(policies=[])
-    node.state.await_pools()
-    node.list([farm()], 20)
-    await node.passes(3)
-    assert list(node.engine.farms) == ["left-over"]
-    node.state.set_pools([])
-    await node.settle(20)
-    assert list(node.engine.farms) == ["web--http"]
 
 
 async def test_a_farm_that_is_not_understood_stays_until_it_is_gone(node: Node) -> None:

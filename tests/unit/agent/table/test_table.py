@@ -16,6 +16,9 @@ LISTENERS = frozenset(f"listeners{scope}-{family}" for scope in ("", "-all") for
 EXEMPT = frozenset(name for name in SET_NAMES if name.startswith(("answered-here", "not-from-node")))
 """Those that are looked into beside these."""
 
+SERVED = frozenset(name for name in SET_NAMES if name.startswith("served-addresses"))
+"""Those that are looked into while there are addresses of pools."""
+
 
 def looked_into(used: frozenset[str]) -> set[str]:
     rules = [rule for chain in base(used).chains for rule in chain.rules]
@@ -25,8 +28,9 @@ def looked_into(used: frozenset[str]) -> set[str]:
 @pytest.mark.parametrize("name", sorted(SET_NAMES))
 def test_what_is_used_is_looked_into_and_nothing_else(name: str) -> None:
     assert looked_into(frozenset()) == set()
-    assert looked_into(frozenset({name})) == ({name} - EXEMPT)
-    assert looked_into(LISTENERS | {name}) == LISTENERS | {name}
+    assert looked_into(frozenset({name})) == ({name} - EXEMPT - SERVED)
+    assert looked_into(LISTENERS | {name}) == LISTENERS | ({name} - SERVED)
+    assert looked_into(POOL_SETS | {name}) == ({name} - EXEMPT) | SERVED
 
 
 def test_every_chain_that_a_rule_leads_to_is_there() -> None:
@@ -47,6 +51,7 @@ def test_the_chain_for_addresses_of_pools_is_there_with_such_addresses_and_costs
     assert chain.rules[0] == "ct state established,related,untracked return"
     assert [rule for rule in chain.rules if "@pool-ranges" in rule] == [
         "ct state invalid ip6 daddr @pool-ranges-ip6 goto no-connection",
+        "ip6 daddr @pool-ranges-ip6 ip6 daddr != @served-addresses-ip6 meta nfproto vmap { ipv6 : drop }",
         "ip6 daddr @pool-ranges-ip6 meta nfproto vmap { ipv6 : goto refuse }",
     ]
     waiting = base(frozenset({"pool-ranges-ip6"}), lets_wait=True)
