@@ -58,7 +58,9 @@ def _assignable(pool: AddressPool, before: Mapping[_Key, Sequence[AddressRange]]
     ranges = without(valid_ranges(pool.spec.ranges), valid_ranges(pool.spec.reserved))
     if pool.is_accepted:
         return ranges
-    return without(ranges, without(ranges, before.get(_key(pool), ())))
+    # Nobody has checked the ranges of the pool, but these do not overlap.
+    had = before.get(_key(pool), ())
+    return without(had, without(had, ranges))
 
 
 def _has(ranges: Iterable[AddressRange], wanted: AddressRange) -> bool:

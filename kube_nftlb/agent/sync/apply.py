@@ -103,6 +103,8 @@ class Applier:
             overlay, is_new = self._overlay(each), each.name not in self._engines.sent
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
             if overlay is not None and not (is_new and _can_follow(overlay)):
+                # Who comes to an address that is not served yet is to try again.
+                overlay = layout.without_served_addresses(overlay)
                 yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
             owner = rules_owner(each.name)
             yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)

@@ -128,6 +128,12 @@ def served_address(ip: str) -> Element:
     return Element(f"{SERVED_ADDRESSES}-{table_family(ip)}", ip)
 
 
+def without_served_addresses(contents: Contents) -> Contents:
+    """Return contents without the elements for addresses of load balancers."""
+    elements = (each for each in contents.elements if not each.set.startswith(SERVED_ADDRESSES))
+    return Contents(frozenset(elements), contents.chains, contents.sets)
+
+
 def hairpin(ip: str) -> Element:
     """Return the element that masquerades a backend of this node when it is its own client."""
     return Element(f"{HAIRPIN}-{table_family(ip)}", f"{ip} . {ip}")

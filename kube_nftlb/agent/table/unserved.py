@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import hooks, layout
-from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, FAMILIES, HAS_PORTS, NFPROTO, Chain, TableFamily
+from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, FAMILIES, HAS_PORTS, NFPROTO, Chain, Contents, TableFamily
 
 _LISTENER_SETS = frozenset(f"{layout.LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in ADDRESS_TYPE)
 POOL_SETS = frozenset(f"{layout.POOL_RANGES}-{family}" for family in FAMILIES)
@@ -15,6 +16,12 @@ def chains(used: frozenset[str], verdict: str) -> Iterator[Chain]:
     to_services = _to(layout.SERVICE_RANGES, verdict)
     yield from _by_daemon(used, to_services) if used & _LISTENER_SETS else _by_nobody(to_services)
     yield from _to_pools(used, verdict)
+
+
+def served(farm: NodeFarm) -> Contents:
+    """Return what has other ports refused at the addresses of a farm that a pool may have."""
+    ips = (each.ip for each in farm.addresses if each.type in ("LoadBalancer", "ExternalIP"))
+    return Contents(frozenset(map(layout.served_address, ips)))
 
 
 def _to(name: str, verdict: str, families: Iterable[TableFamily] = FAMILIES, but: str = "") -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import time
 _WAIT_S = 1.0
 _SYN_ACK, _RST = 0x12, 0x04
 _IPV6_CHECKSUM = 7  # linux/in6.h
-_CLIENT_PORT = 40000
+_CLIENT_PORT = 20000
+"""Below those that the kernel gives to connections."""
 
 
 def main() -> int:

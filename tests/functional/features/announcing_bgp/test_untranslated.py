@@ -35,7 +35,7 @@ COUNTED = """
 table inet counted {{
     chain arriving {{
         type filter hook prerouting priority -400
-        tcp sport {{ 40000, 40001 }} {family} daddr {ip} counter
+        tcp sport {{ 20000, 20001 }} {family} daddr {ip} counter
     }}
 }}"""
 """Counts what ``stray.py`` sends."""
@@ -48,6 +48,7 @@ socket.create_connection((sys.argv[1], 80), timeout=20)
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("family", ["ip", "ip6"])
 @pytest.mark.parametrize("where", ["outside", "pod"])
 def test_a_port_without_a_service_is_refused_and_what_is_of_no_connection_dropped(
