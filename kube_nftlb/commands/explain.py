@@ -34,7 +34,8 @@ def print_all() -> None:
     for row in reference.rows():
         annotation = f"{row.short_annotation} ({row.annotated})" if row.annotation else ""
         table.add_row(row.full_path, row.values or row.type, row.default, row.nftlb, annotation)
-    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, markup=False, highlight=False)
+    width = None if sys.stdout.isatty() else _PIPED_WIDTH
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
     console.print(table)
 
 

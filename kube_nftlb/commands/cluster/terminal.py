@@ -19,9 +19,13 @@ _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
 
 
 def console() -> Console:
-    """Return where results are printed. In a pipe lines are as long as they are, without colours."""
+    """Return where results are printed. In a pipe lines are as long as they are, without colours.
+
+    Addresses such as 6e:ab:cd:19 are no emoji.
+    """
     piped = not sys.stdout.isatty()
-    return Console(width=_PIPED_WIDTH if piped else None, highlight=False, soft_wrap=piped, no_color=piped or None)
+    width = _PIPED_WIDTH if piped else None
+    return Console(width=width, highlight=False, soft_wrap=piped, no_color=piped or None, emoji=False)
 
 
 def show(*parts: RenderableType) -> None:
