@@ -199,7 +199,7 @@ class AddressPool(ForeignModel):
 
     @property
     def was_accepted(self) -> bool:
-        """Return whether the operator has accepted it, perhaps as it was before: then it has not judged it since."""
+        """Return whether the operator has accepted it, as it is or as it was before its last changes."""
         return self._accepted_generation is not None
 
     @property

@@ -13,6 +13,18 @@ def raw_pool(name: str = "pool", *ranges: str, created: str = CREATED, **spec: A
     return {"metadata": metadata, "spec": {"ranges": list(ranges or ("192.0.2.1-192.0.2.3",)), **spec}}
 
 
+def raw_judged(raw: dict[str, Any], generation: int = 1, status: str = "True") -> dict[str, Any]:
+    """The pool with the condition Accepted, about a generation."""
+    accepted = {
+        "type": "Accepted",
+        "status": status,
+        "reason": "Valid",
+        "observedGeneration": generation,
+        "lastTransitionTime": "2026-01-02T00:00:00Z",
+    }
+    return {**raw, "status": {"conditions": [accepted]}}
+
+
 def raw_balanced(name: str = "web", *given: str, assigned: bool = False, **fields: Any) -> dict[str, Any]:
     """A Service with our class whose status has the addresses ``given``; if ``assigned``, our condition, too."""
     condition = {"type": names.ADDRESS_CONDITION, "status": "True", "reason": "Assigned", "message": ""}

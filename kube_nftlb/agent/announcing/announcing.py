@@ -24,7 +24,6 @@ from kube_nftlb.announce.bgp.routing import Routing, Table
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
-from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeAddresses, NodeBGP
 from kube_nftlb.kube.client import Kube
@@ -200,8 +199,8 @@ class Announcing:
                     self._changed.set()
             await asyncio.sleep(_LINKS_EVERY_S)
 
-    def _set_pools(self, pools: Pools, all_pools: Collection[AddressPool]) -> None:
+    def _set_pools(self, pools: Pools) -> None:
         self._facts.pools = pools
         if self._bird is not None:
-            self._bird.set_pools(all_pools)
+            self._bird.set_pools(pools.all)
         self._changed.set()

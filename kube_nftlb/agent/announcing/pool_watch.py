@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -25,11 +25,9 @@ _log = structlog.get_logger()
 
 
 class PoolWatch:
-    """Tells the loop the addresses of pools. ``on_change`` gets all pools, and the same as a list."""
+    """Tells the loop the addresses of pools. ``on_change`` gets all pools."""
 
-    def __init__(
-        self, kube: Kube, state: LoopState, on_change: Callable[[Pools, Collection[AddressPool]], None]
-    ) -> None:
+    def __init__(self, kube: Kube, state: LoopState, on_change: Callable[[Pools], None]) -> None:
         self._kube = kube
         self._state = state
         self._on_change = on_change
@@ -50,7 +48,7 @@ class PoolWatch:
     def _take(self, pools: Mapping[str, AddressPool]) -> None:
         self._pools = Pools(pools.values(), self._pools)
         self._state.set_pools(self._pools.assignable)
-        self._on_change(self._pools, pools.values())
+        self._on_change(self._pools)
 
     def _failed(self, error: errors.KubeNftlbError) -> None:
         _log.warning("cannot watch address pools, retrying", error=str(error))

@@ -24,6 +24,11 @@ class Pools:
         self._pools = [_Ranges(pool, tuple(valid_ranges(pool.spec.ranges))) for pool in by_age]
         self._found: dict[str, AddressPool | None] = {}
 
+    @property
+    def all(self) -> list[AddressPool]:
+        """Return all pools, the oldest first."""
+        return [each.pool for each in self._pools]
+
     def of(self, ip: str) -> AddressPool | None:
         """Return the pool that has an address; None if none has."""
         if ip not in self._found:

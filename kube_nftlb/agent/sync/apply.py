@@ -12,7 +12,7 @@ from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.changes import FarmChange
-from kube_nftlb.agent.table import layout
+from kube_nftlb.agent.table import layout, unserved
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
@@ -77,7 +77,7 @@ class Applier:
         served = {listener for each in changes for listener in self._listeners(each)}
         rules = {name: layout.refused(extra) for name, farm in sent.items() if (extra := farm.listeners - served)}
         for each in changes:
-            overlay = self._overlay(each)
+            overlay = self._overlay_after(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)
             rules[each.name] = rules.get(each.name, Contents()) | self._unshadowed(each, contents)
             rules[rules_owner(each.name)] = self._unshadowed(each, each.policies)
@@ -103,8 +103,6 @@ class Applier:
             overlay, is_new = self._overlay(each), each.name not in self._engines.sent
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
             if overlay is not None and not (is_new and _can_follow(overlay)):
-                # Who comes to an address that is not served yet is to try again.
-                overlay = layout.without_served_addresses(overlay)
                 yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
             owner = rules_owner(each.name)
             yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)
@@ -113,7 +111,7 @@ class Applier:
         for each in changes:
             if each.name in refused:
                 continue
-            overlay = self._overlay(each)
+            overlay = self._overlay_after(each)
             if each.is_withdrawal and each.name in self._engines.sent:
                 # Its engine is away.
                 overlay = self.refused(each.name)
@@ -126,6 +124,11 @@ class Applier:
         if change.overlay is None or change.farm is None:
             return change.overlay
         return self._engines.contents(change.farm) | change.overlay
+
+    def _overlay_after(self, change: FarmChange) -> Contents | None:
+        """Return the same once the farm is served: before, who comes to an address of a pool is to try again."""
+        overlay = self._overlay(change)
+        return overlay if overlay is None or change.farm is None else overlay | unserved.served(change.farm)
 
     def _unshadowed(self, change: FarmChange, contents: Contents, going: Collection[str] = ()) -> Contents:
         """Return contents without those for listeners at which nftlb, which is away, has a farm in vain.
@@ -149,11 +152,9 @@ class Applier:
         return layout.refused(sent.listeners) if sent is not None else Contents()
 
 
-_MAY_FOLLOW = (layout.LISTENERS, layout.NOT_FROM_NODE, layout.SERVED_ADDRESSES)
-
-
 def _can_follow(contents: Contents) -> bool:
     """Return True if contents can be added after a farm is served: refusals, and sets of listeners."""
     return not (contents.chains or contents.sets) and all(
-        entry.value == layout.REFUSE or entry.set.startswith(_MAY_FOLLOW) for entry in contents.elements
+        entry.value == layout.REFUSE or entry.set.startswith((layout.LISTENERS, layout.NOT_FROM_NODE))
+        for entry in contents.elements
     )

@@ -52,7 +52,7 @@ CUT = "cut"
 LISTENERS = "listeners"
 """The sets of all listeners."""
 SERVED_ADDRESSES = "served-addresses"
-"""The sets of the addresses of load balancers that farms have."""
+"""The sets of the addresses of farms that may be those of pools."""
 ANSWERED_HERE = "answered-here"
 """The sets of those whose connections the node itself answers, untranslated."""
 NOT_FROM_NODE = "not-from-node"
@@ -86,8 +86,6 @@ ENVIRONMENT = "environment"
 """The owner of the sets about the node and the cluster; no farm's name on a node is a single word."""
 POOL_RANGES = "pool-ranges"
 """The sets of the addresses of pools, which only Services can have."""
-UNSERVED_POOLS = "unserved-pools"
-"""The chain for packets to these addresses that nothing has translated."""
 POOLS = "pools"
 """The owner of these."""
 EARLIER = "earlier:rules"
@@ -124,14 +122,8 @@ def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Content
 
 
 def served_address(ip: str) -> Element:
-    """Return the element for an address of a load balancer."""
+    """Return the element for an address that a farm has."""
     return Element(f"{SERVED_ADDRESSES}-{table_family(ip)}", ip)
-
-
-def without_served_addresses(contents: Contents) -> Contents:
-    """Return contents without the elements for addresses of load balancers."""
-    elements = (each for each in contents.elements if not each.set.startswith(SERVED_ADDRESSES))
-    return Contents(frozenset(elements), contents.chains, contents.sets)
 
 
 def hairpin(ip: str) -> Element:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kube_nftlb.agent.model import NodeFarm
-from kube_nftlb.agent.table import layout, source_ranges, unserved
+from kube_nftlb.agent.table import layout, source_ranges
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.table_text import Chain, Contents, Element, TableFamily
 
@@ -16,8 +16,9 @@ def local_clients(family: TableFamily) -> tuple[str, str]:
 def contents(farm: NodeFarm) -> Contents:
     """Return a farm's part of the agent table that does not depend on the engine."""
     listeners = list(farm.listeners)
-    found = {layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners}
-    common = source_ranges.contents(farm) | unserved.served(farm) | Contents(frozenset(found))
+    common = source_ranges.contents(farm) | Contents(
+        frozenset(layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners)
+    )
     if farm.refuses:
         # The engine would let connections run into a timeout.
         return common | layout.refused(farm.listeners)

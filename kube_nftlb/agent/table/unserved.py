@@ -19,7 +19,7 @@ def chains(used: frozenset[str], verdict: str) -> Iterator[Chain]:
 
 
 def served(farm: NodeFarm) -> Contents:
-    """Return what has other ports refused at the addresses of a farm that a pool may have."""
+    """Return the elements for the addresses of a farm: at those of pools other ports are refused, not dropped."""
     ips = (each.ip for each in farm.addresses if each.type in ("LoadBalancer", "ExternalIP"))
     return Contents(frozenset(map(layout.served_address, ips)))
 
@@ -104,7 +104,7 @@ def _to_pools(used: frozenset[str], verdict: str) -> Iterator[Chain]:
         )
         yield Chain("no-connection", ("drop",))
         # After the chain that drops what nftlb is about to translate.
-        yield Chain(layout.UNSERVED_POOLS, rules, hooks.filter_hook("forward", -4))
+        yield Chain("unserved-pools", rules, hooks.filter_hook("forward", -4))
 
 
 def _leaving_pods(family: TableFamily) -> str:

@@ -19,12 +19,10 @@ _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
 
 
 def console() -> Console:
-    """Return where results are printed. In a pipe lines are as long as they are, without colours.
-
-    Addresses such as 6e:ab:cd:19 are no emoji.
-    """
+    """Return where results are printed. In a pipe lines are as long as they are, without colours."""
     piped = not sys.stdout.isatty()
     width = _PIPED_WIDTH if piped else None
+    # An address such as 6e:ab:cd:19 has no emoji.
     return Console(width=width, highlight=False, soft_wrap=piped, no_color=piped or None, emoji=False)
 
 
@@ -87,7 +85,7 @@ async def progress(what: str) -> AsyncIterator[None]:
 
     async def later() -> None:
         await asyncio.sleep(_PROGRESS_AFTER_S)
-        with Console(stderr=True).status(what):
+        with Console(stderr=True, emoji=False).status(what):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(later()) if sys.stderr.isatty() else None
@@ -106,5 +104,5 @@ async def ticker() -> AsyncIterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield note
         return
-    with Console(stderr=True).status("") as status:
+    with Console(stderr=True, emoji=False).status("") as status:
         yield lambda message: status.update(escape(message))

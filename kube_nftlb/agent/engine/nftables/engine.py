@@ -24,7 +24,7 @@ from kube_nftlb.agent.engine.nftables.support import unsupported
 from kube_nftlb.agent.engine.sent import SentFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table import source_ranges, unserved
+from kube_nftlb.agent.table import source_ranges
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 from kube_nftlb.netfilter.table_text import Contents
@@ -82,7 +82,7 @@ class NftablesEngine:
 
     def contents(self, farm: NodeFarm) -> Contents:
         """See ``Engine``."""
-        return source_ranges.contents(farm) | unserved.served(farm)
+        return source_ranges.contents(farm)
 
     async def restore(self) -> None:
         """See ``TableEngine``."""

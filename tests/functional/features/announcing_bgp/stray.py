@@ -36,8 +36,8 @@ def main() -> int:
         while (left := until - time.monotonic()) > 0:
             for key, _ in ready.select(left):
                 packet, peer = key.fileobj.recvfrom(1500)  # type: ignore[union-attr] # a socket
-                if told := _told(family, packet, peer[0], destination, is_icmp=key.fileobj is icmp):
-                    print(told)
+                if reply := _reply(family, packet, peer[0], destination, is_icmp=key.fileobj is icmp):
+                    print(reply)
     return 0
 
 
@@ -45,7 +45,7 @@ def _icmp(family: int) -> int:
     return socket.IPPROTO_ICMPV6 if family == socket.AF_INET6 else socket.IPPROTO_ICMP
 
 
-def _told(family: int, packet: bytes, peer: str, destination: str, *, is_icmp: bool) -> str:
+def _reply(family: int, packet: bytes, peer: str, destination: str, *, is_icmp: bool) -> str:
     """Return what a packet says of one that was sent; it begins with an IP header only if it is IPv4."""
     own = packet if family == socket.AF_INET6 else packet[20:]
     if not is_icmp:

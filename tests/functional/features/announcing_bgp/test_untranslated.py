@@ -73,7 +73,7 @@ def test_connections_to_an_address_that_no_service_has_wait_until_one_has(
 ) -> None:
     other = "192.0.2.254"
     announced(cluster, namespace, pair)
-    with routed(cluster, other), default_router(cluster, other):
+    with static_route(cluster, other), default_router(cluster, other):
         trace = ("trace", own(cluster, CLIENT, "ip"), f"{other}:80", "--local", "-o", "json")
         with cluster.lab.popen(cluster.nodes[0], sys.executable, "-m", "kube_nftlb", *trace) as tracing:
             assert tracing.stderr
@@ -117,7 +117,7 @@ def own(cluster: Cluster, where: str, family: str) -> str:
 
 
 @contextlib.contextmanager
-def routed(cluster: Cluster, ip: str) -> Iterator[None]:
+def static_route(cluster: Cluster, ip: str) -> Iterator[None]:
     """Have routers send packets to an address to a node, as with static routes, or those of an aggregated prefix."""
     node = str(cluster.lab.nodes[0].addresses[0].ip)
     try:

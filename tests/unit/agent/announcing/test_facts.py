@@ -18,6 +18,7 @@ from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.conflicts import FarmKey
 from tests.builders import farm
+from tests.builders.pools import raw_judged, raw_pool
 
 ME, VIP, SIX = "node-1", "192.0.2.10", "2001:db8::10"
 WEB = FarmKey("default", "web--http")
@@ -158,20 +159,9 @@ def test_pools_have_ranges_of_both_kinds_and_families() -> None:
 
 def judged(generation: int = 1, seen: int = 1, status: str = "True", **spec: Any) -> AddressPool:
     """A pool that was judged when its generation was the one ``seen``."""
-    accepted = {
-        "type": "Accepted",
-        "status": status,
-        "reason": "Valid",
-        "observedGeneration": seen,
-        "lastTransitionTime": "2026-01-02T00:00:00Z",
-    }
-    return AddressPool.model_validate(
-        {
-            "metadata": {"name": "a", "uid": "1", "generation": generation},
-            "spec": {"ranges": ["192.0.2.0/28"], **spec},
-            "status": {"conditions": [accepted]},
-        }
-    )
+    raw = raw_pool("a", **{"ranges": ["192.0.2.0/28"], **spec})
+    raw["metadata"]["generation"] = generation
+    return AddressPool.model_validate(raw_judged(raw, seen, status))
 
 
 def assignable(*states: AddressPool) -> list[str]:

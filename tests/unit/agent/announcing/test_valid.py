@@ -7,6 +7,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.kube.resources import ADDRESS_POOLS, JsonObject
+from tests.builders.pools import raw_judged
 from tests.fakes.kube import FakeKube
 
 
@@ -42,16 +43,9 @@ async def test_what_cannot_be_read_stays_as_it_was_or_is_left_out() -> None:
     kube.remove(ADDRESS_POOLS, "a")
     await eventually({"b": ("192.0.2.16/28",)})
     assert len(told) == before + 1, "a number in the status of a pool says nothing new"
-    accepted = {
-        "type": "Accepted",
-        "status": "True",
-        "reason": "Valid",
-        "observedGeneration": 2,
-        "lastTransitionTime": "2026-01-02T00:00:00Z",
-    }
     # Accepted, changed since, and refused.
     for number, (generation, status) in enumerate(((2, "True"), (3, "True"), (3, "False")), 2):
-        judged = {**pool("b", "192.0.2.16/28"), "status": {"conditions": [{**accepted, "status": status}]}}
+        judged = raw_judged(pool("b", "192.0.2.16/28"), 2, status)
         judged["metadata"]["generation"] = generation
         kube.put(ADDRESS_POOLS, judged)
         async with asyncio.timeout(10):

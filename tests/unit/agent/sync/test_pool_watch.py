@@ -1,6 +1,8 @@
 """Farms wait for the list of pools as the agent begins, but not for ever."""
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,32 +13,16 @@ from kube_nftlb.agent.announcing import pool_watch
 from kube_nftlb.agent.announcing.pool_watch import PoolWatch
 from kube_nftlb.kube.resources import ADDRESS_POOLS
 from tests.builders import farm
+from tests.builders.pools import raw_judged, raw_pool
 from tests.fakes.kube import FakeKube
-from tests.fakes.node import until
 from tests.unit.agent.sync.conftest import Node
 
 AWAY = errors.KubeUnreachableError("connection refused")
-FORBIDDEN = errors.KubeError(403, "Forbidden", "may not list")
-POOL = {
-    "metadata": {"name": "a", "generation": 1},
-    "spec": {"ranges": ["192.0.2.0/28"]},
-    "status": {
-        "conditions": [
-            {
-                "type": "Accepted",
-                "status": "True",
-                "reason": "Valid",
-                "observedGeneration": 1,
-                "lastTransitionTime": "2026-01-02T00:00:00Z",
-            }
-        ]
-    },
-}
 
 
 @asynccontextmanager
 async def watching(kube: FakeKube, node: Node) -> AsyncIterator[PoolWatch]:
-    watch = PoolWatch(kube, node.state, lambda _, __: None)
+    watch = PoolWatch(kube, node.state, lambda _: None)
     task = asyncio.create_task(watch.run())
     node.list([farm()], 20)
     yield watch
@@ -52,7 +38,7 @@ async def eventually(done: Callable[[], bool]) -> None:
 
 async def test_a_failure_that_may_pass_is_waited_for(node: Node) -> None:
     kube = FakeKube()
-    kube.put(ADDRESS_POOLS, POOL)
+    kube.put(ADDRESS_POOLS, raw_judged(raw_pool()))
     kube.list_errors.extend([AWAY, AWAY])
     async with watching(kube, node) as watch:
         await eventually(lambda: len(kube.list_errors) == 1)
@@ -62,9 +48,13 @@ async def test_a_failure_that_may_pass_is_waited_for(node: Node) -> None:
     assert len([each for each in node.nft.commands if "unserved-pools" in each]) == 1
 
 
-async def test_an_agent_that_may_not_list_pools_goes_without(node: Node) -> None:
+@pytest.mark.parametrize("status", [403, 404])
+async def test_an_agent_that_may_not_list_pools_goes_without(
+    node: Node, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(pool_watch, "_WAIT_S", math.inf)
     kube = FakeKube()
-    kube.list_errors.extend([FORBIDDEN] * 99)
+    kube.list_errors.extend([errors.KubeError(status, "Reason", "no pools here")] * 99)
     async with watching(kube, node) as watch:
         await node.settle(20)
         assert not watch.knows_pools
@@ -77,10 +67,9 @@ async def test_a_list_that_is_not_answered_holds_farms_up_for_some_seconds_alone
     monkeypatch.setattr(pool_watch, "_WAIT_S", 0.3)
     kube = FakeKube()
     kube.list_errors.extend([AWAY] * 99)
+    began = time.monotonic()
     async with watching(kube, node) as watch:
-        await eventually(lambda: node.state.complete_but_for_pools)
-        await until(lambda: node.clock.now() > 3)
-        assert not node.state.complete
         await eventually(lambda: node.state.complete)
+        assert time.monotonic() - began > 0.3
         await node.settle(20)
         assert not watch.knows_pools

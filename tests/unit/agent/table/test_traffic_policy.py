@@ -135,7 +135,7 @@ def test_source_ranges_guard_their_address_alone(ranges: list[str], allowed: str
     balancer = {"type": "LoadBalancer", "ip": "198.51.100.7", "ports": "80", "sourceRanges": ranges}
     seen = view(addresses=[CLUSTER_IP, balancer])
     if allowed is None:
-        assert {entry.set for entry in seen.after.elements} == {"listeners-ip", "served-addresses-ip"}
+        assert {entry.set for entry in seen.after.elements} == {"listeners-ip"}
         return
     chain = next(chain.name for chain in seen.after.chains if chain.name.startswith("source-ranges-"))
     assert chain.endswith("-web--http")
