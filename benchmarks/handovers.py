@@ -65,7 +65,7 @@ async def fail(records: Records, place: Announcer, fault: str, repetition: int) 
     if answered:
         await asyncio.sleep(_SETTLED_S)
         node = place.holder(ip)
-        async with _hammered(place, ip, "--timeout", "0.5") as met:
+        async with _hammered(place, ip, "--timeout", "0.1") as met:
             await asyncio.sleep(1)
             with _failed(place, node, fault):
                 answered = await place.answered(ip)
