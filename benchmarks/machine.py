@@ -91,8 +91,10 @@ def parse_version(output: str) -> str:
 
     >>> parse_version("nftables v1.0.6 (Lester Gooch #5)")
     '1.0.6'
+    >>> parse_version("nftlb, nftables load balancer - Version 1.0.7+kube-nftlb.7")
+    '1.0.7+kube-nftlb.7'
     """
-    match = re.search(r"\d+\.\d+(\.\d+)?(-\w+)?", output)
+    match = re.search(r"\d+\.\d+(\.\d+)?(-\w+)?(\+[\w.-]*\w)?", output)
     return match[0] if match else ""
 
 

@@ -112,8 +112,8 @@ class Operator:
     def take(self, resource: Resource, event: kopf.RawEvent) -> None:
         """Take an object that kopf lists (its type is None), or whose change it reports."""
         parts, raw = self._parts, cast(JsonObject, event["object"])
-        if event["type"] is None and resource is SERVICES:
-            parts.lister.note_list_of_kopf()
+        if resource is SERVICES:
+            parts.lister.note_event_of_kopf(of_list=event["type"] is None)
         change = parts.ingest.remove if event["type"] == "DELETED" else parts.ingest.put
         parts.mark(change(resource, raw))
 

@@ -41,17 +41,23 @@ class Lister:
         self._ingest = ingest
         self._on_change = on_change
         self._listed_by_kopf = asyncio.Event()
+        self._reported_by_kopf = False
 
-    def note_list_of_kopf(self) -> None:
-        """Note that kopf has listed the Services, for the first time or again."""
-        self._listed_by_kopf.set()
+    def note_event_of_kopf(self, *, of_list: bool) -> None:
+        """Note that kopf reports a Service: it has listed them, for the first time or again, if it is of its list.
+
+        So it has if it is the first that it reports at all: its list had none.
+        """
+        if of_list or not self._reported_by_kopf:
+            self._listed_by_kopf.set()
+        self._reported_by_kopf = True
 
     async def fill(self) -> None:
         """List what kopf follows, with retries, once it has listed the Services.
 
         Its watch reports what is deleted after its list, and there is no watch after this one. The other way around,
         what was deleted between the two would be in neither, and would get farms. It has a Service to report, as the
-        API server keeps one of its own.
+        API server keeps one of its own; just after a start it may be made later than kopf lists.
         """
         await self._listed_by_kopf.wait()
         for resource in BY_KOPF:

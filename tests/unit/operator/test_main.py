@@ -143,6 +143,16 @@ async def test_it_waits_for_definitions_of_which_the_api_server_does_not_tell_ye
     assert server.asked > 3
 
 
+async def test_it_starts_before_the_api_server_has_made_its_own_service(tmp_path: Path) -> None:
+    server = ApiServer()
+    async with serving(server, tmp_path) as kubeconfig, operator(kubeconfig, OWN_COMMAND):
+        async with asyncio.timeout(60):
+            while not server.lists.get(SERVICES):
+                await asyncio.sleep(0.02)
+        put_service(server, "web")
+        await appears(server, "web--http")
+
+
 async def test_it_starts_again_when_kopf_gives_up(tmp_path: Path) -> None:
     server = FailingApiServer()
     put_service(server, "before")

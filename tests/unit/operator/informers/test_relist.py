@@ -38,7 +38,7 @@ async def test_what_was_deleted_while_kopf_had_no_watch_is_found_though_the_firs
     lister = Lister(kube, writer, lambda _: None)
     task = asyncio.create_task(lister.run(every_s=300))
     await asyncio.sleep(1)
-    lister.note_list_of_kopf()
+    lister.note_event_of_kopf(of_list=True)
     await asyncio.sleep(30)
     assert cache.services.get(ServiceKey("default", "web")) is None
     task.cancel()
