@@ -44,10 +44,7 @@ class Lister:
         self._reported_by_kopf = False
 
     def note_event_of_kopf(self, *, of_list: bool) -> None:
-        """Note that kopf reports a Service: it has listed them, for the first time or again, if it is of its list.
-
-        So it has if it is the first that it reports at all: its list had none.
-        """
+        """Note that kopf reports a Service: it has listed them if this is of a list, or the first: that had none."""
         if of_list or not self._reported_by_kopf:
             self._listed_by_kopf.set()
         self._reported_by_kopf = True
