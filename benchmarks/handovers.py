@@ -66,7 +66,8 @@ async def fail(records: Records, place: Announcer, fault: str, repetition: int) 
         await asyncio.sleep(_SETTLED_S)
         node = place.holder(ip)
         async with _hammered(place, ip, "--timeout", "0.1") as met:
-            await asyncio.sleep(1)
+            # The others ask each half second from about when the Service was made: so not always just after a question.
+            await asyncio.sleep(1 + 0.1 * (repetition % 5))
             with _failed(place, node, fault):
                 answered = await place.answered(ip)
                 await asyncio.sleep(1)

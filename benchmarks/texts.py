@@ -132,8 +132,9 @@ CHAPTERS = (
         while others change: the Service has externalTrafficPolicy Local, the successor of a pod is ready before that
         ends, and it serves for 5 s more; two threads connect without a pause, and a connection that is open as its
         address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
-        `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.1 s.
-        The subjects take turns, each in a cluster of its own.
+        `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.1 s,
+        and the failures begin at five times of the half second between two questions of the other nodes. The subjects
+        take turns, each in a cluster of its own.
         """,
     ),
     Chapter(
