@@ -152,9 +152,12 @@ class Lab:
         where: str,
         *argv: str,
         input: str | None = None,  # noqa: A002 (as in subprocess)
-        timeout_s: float = 30,
+        timeout_s: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command and return its exit status and output. Raises subprocess.TimeoutExpired."""
+        """Run a command and return its exit status and output.
+
+        The limit only ends what hangs: a program begins slowly on a busy machine. Raises subprocess.TimeoutExpired.
+        """
         command, environment = self.command(where, *argv), self.environment(where)
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
