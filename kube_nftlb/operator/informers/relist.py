@@ -29,6 +29,7 @@ _SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 
 _RETRY_MAX_S = 5.0
+_LATE_S = 30.0
 
 _log = structlog.get_logger()
 
@@ -56,7 +57,10 @@ class Lister:
         what was deleted between the two would be in neither, and would get farms. It has a Service to report, as the
         API server keeps one of its own; just after a start it may be made later than kopf lists.
         """
+        warning = "kopf has reported no Service yet: no farm is written before"
+        late = asyncio.get_running_loop().call_later(_LATE_S, _log.warning, warning)
         await self._listed_by_kopf.wait()
+        late.cancel()
         for resource in BY_KOPF:
             await self._with_retries(resource)
         metrics.LAST_LIST.set_to_current_time()
