@@ -31,6 +31,8 @@ ANEW: Final = "failure until a client is connected anew"
 _REPLICAS: Final = {MOVE: 1, RESTART: 3}
 _GRACE_S: Final = 5
 """A pod goes on serving for so long once it is deleted."""
+_LATER_EACH_TIME_S: Final = 0.1
+"""Other nodes ask every half second from about the time the Service is made: not always at the same time after that."""
 _ROLLED_WITHIN_S, _SETTLED_S, _MENDED_S = 60, 3, 10
 
 
@@ -66,8 +68,7 @@ async def fail(records: Records, place: Announcer, fault: str, repetition: int) 
         await asyncio.sleep(_SETTLED_S)
         node = place.holder(ip)
         async with _hammered(place, ip, "--timeout", "0.1") as met:
-            # The others ask each half second from about when the Service was made: so not always just after a question.
-            await asyncio.sleep(1 + 0.1 * (repetition % 5))
+            await asyncio.sleep(1 + _LATER_EACH_TIME_S * repetition)
             with _failed(place, node, fault):
                 answered = await place.answered(ip)
                 await asyncio.sleep(1)

@@ -133,8 +133,8 @@ CHAPTERS = (
         ends, and it serves for 5 s more; two threads connect without a pause, and a connection that is open as its
         address moves is cut. Failures: each node has a pod of the Service, so that only the address has to move;
         `power off`: the node's link goes down, and its programs are killed; each connection is given up after 0.1 s,
-        and the failures begin at five times of the half second between two questions of the other nodes. The subjects
-        take turns, each in a cluster of its own.
+        and the failures begin at five different points of the half second between two questions of the nodes of
+        kube-nftlb. The subjects take turns, each in a cluster of its own.
         """,
     ),
     Chapter(

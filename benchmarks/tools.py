@@ -44,7 +44,7 @@ _DEBIAN = {
 
 
 def find(name: str) -> Tool | None:
-    """Return a program that was downloaded before or is installed on the host, or None."""
+    """Return a program that was downloaded or built before, or is installed on the host; None if there is none."""
     if name == "nftlb":
         # Not Debian's: a lab runs the one with our patches.
         built = build.place_of_nftlb(programs.cache_folder())

@@ -156,7 +156,8 @@ class Lab:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command and return its exit status and output.
 
-        The limit only ends what hangs: a program begins slowly on a busy machine. Raises subprocess.TimeoutExpired.
+        The limit is only there to end what hangs: programs start slowly on a busy machine. Raises
+        subprocess.TimeoutExpired.
         """
         command, environment = self.command(where, *argv), self.environment(where)
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}

@@ -43,7 +43,7 @@ def test_no_package_that_is_installed_starts_a_service() -> None:
 
 
 def installed() -> dict[str, bytes]:
-    """Return what dpkg knows of each package that is only unpacked. Other tests may install others meanwhile."""
+    """Return what dpkg knows of each package that labs only unpack; other tests may install others meanwhile."""
     query = ("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}")
     names = programs.UNPACKED.values()
     return {name: subprocess.run([*query, name], capture_output=True, check=False).stdout for name in names}

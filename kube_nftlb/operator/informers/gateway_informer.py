@@ -19,6 +19,7 @@ DISCOVER_EVERY_S = 15.0
 """The interval at which the API server is asked which kinds it has."""
 _FIRST_EVERY_S = 2.0
 """The same until it has said of each kind whether it has it."""
+_LATE_S = 30.0
 _VERSION = f"{names.GATEWAY_API}/bundle-version"
 
 _log = structlog.get_logger()
@@ -46,9 +47,14 @@ class GatewayInformer:
 
     async def run(self) -> None:
         """Follow the kinds that are there until cancelled. Raises what ends a watch, as RestoredError."""
+        warn_at = asyncio.get_running_loop().time() + _LATE_S
         try:
             while True:
                 await self._discover()
+                if self._waiting and asyncio.get_running_loop().time() >= warn_at:
+                    kinds = sorted(each.kind for each in self._waiting)
+                    _log.warning("not listed yet, addresses of Gateways and Services wait for it", kinds=kinds)
+                    warn_at += _LATE_S
                 await self._pause(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
         finally:
             for task in self._watches.values():

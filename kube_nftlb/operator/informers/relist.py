@@ -45,7 +45,7 @@ class Lister:
         self._reported_by_kopf = False
 
     def note_event_of_kopf(self, *, of_list: bool) -> None:
-        """Note that kopf reports a Service: it has listed them if this is of a list, or the first: that had none."""
+        """Note that kopf reports a Service. If it is of a list, or the first of all, kopf has begun to list them."""
         if of_list or not self._reported_by_kopf:
             self._listed_by_kopf.set()
         self._reported_by_kopf = True
@@ -54,13 +54,15 @@ class Lister:
         """List what kopf follows, with retries, once it has listed the Services.
 
         Its watch reports what is deleted after its list, and there is no watch after this one. The other way around,
-        what was deleted between the two would be in neither, and would get farms. It has a Service to report, as the
-        API server keeps one of its own; just after a start it may be made later than kopf lists.
+        what was deleted between the two would be in neither, and would get farms. kopf has a Service to report, as
+        the API server keeps one of its own; just after it has started it may create that after the list of kopf.
         """
-        warning = "kopf has reported no Service yet: no farm is written before"
-        late = asyncio.get_running_loop().call_later(_LATE_S, _log.warning, warning)
-        await self._listed_by_kopf.wait()
-        late.cancel()
+        while not self._listed_by_kopf.is_set():
+            try:
+                async with asyncio.timeout(_LATE_S):
+                    await self._listed_by_kopf.wait()
+            except TimeoutError:
+                _log.warning("kopf has not reported any Service yet: no farms are written until it does")
         for resource in BY_KOPF:
             await self._with_retries(resource)
         metrics.LAST_LIST.set_to_current_time()

@@ -20,9 +20,13 @@ pytestmark = pytest.mark.usefixtures("virtual_time")
 class _Kube(FakeKube):
     """Has no objects; ``failures`` are the errors of the next lists."""
 
-    failures: list[errors.KubeNftlbError]
+    def __init__(self, *failures: errors.KubeNftlbError) -> None:
+        super().__init__()
+        self.failures = list(failures)
+        self.pages = 0
 
     async def request(self, *_: object, **__: object) -> JsonObject:
+        self.pages += 1
         if self.failures:
             raise self.failures.pop(0)
         return {"metadata": {"resourceVersion": "100"}, "items": []}
@@ -32,8 +36,7 @@ class _Kube(FakeKube):
 async def test_what_was_deleted_while_kopf_had_no_watch_is_found_though_the_first_list_fails(
     error: errors.KubeNftlbError,
 ) -> None:
-    kube, cache = _Kube(), Cache()
-    kube.failures = [error]
+    kube, cache = _Kube(error), Cache()
     writer = Ingest(cache)
     writer.put(SERVICES, raw_service(version=5))
     lister = Lister(kube, writer, lambda _: None)
@@ -45,13 +48,11 @@ async def test_what_was_deleted_while_kopf_had_no_watch_is_found_though_the_firs
     task.cancel()
 
 
-@pytest.mark.parametrize(("of_list", "reported_after_s", "warnings"), [(True, 29, 0), (True, 31, 1), (False, 31, 1)])
+@pytest.mark.parametrize(("of_list", "reported_after_s", "warnings"), [(True, 29, 0), (True, 31, 1), (False, 61, 2)])
 async def test_the_first_lists_wait_for_kopf_and_say_so_if_that_takes_long(
     of_list: bool, reported_after_s: int, warnings: int
 ) -> None:
-    kube, cache = _Kube(), Cache()
-    kube.failures = []
-    lister = Lister(kube, Ingest(cache), lambda _: None)
+    lister = Lister(_Kube(), Ingest(Cache()), lambda _: None)
     with capture_logs() as logs:
         filling = asyncio.create_task(lister.fill())
         await asyncio.sleep(reported_after_s)
@@ -60,4 +61,23 @@ async def test_the_first_lists_wait_for_kopf_and_say_so_if_that_takes_long(
         async with asyncio.timeout(1):
             await filling
         await asyncio.sleep(60)
-    assert [each["log_level"] for each in logs] == ["warning"] * warnings
+    assert [each["event"] for each in logs] == [
+        "kopf has not reported any Service yet: no farms are written until it does"
+    ] * warnings
+
+
+async def test_changes_that_kopf_reports_cause_no_lists_but_its_own_lists_do() -> None:
+    kube = _Kube()
+    lister = Lister(kube, Ingest(Cache()), lambda _: None)
+    lister.note_event_of_kopf(of_list=False)
+    task = asyncio.create_task(lister.run(every_s=300))
+    await asyncio.sleep(5)
+    first = kube.pages
+    for _ in range(3):
+        lister.note_event_of_kopf(of_list=False)
+        await asyncio.sleep(5)
+    assert kube.pages == first > 0
+    lister.note_event_of_kopf(of_list=True)
+    await asyncio.sleep(5)
+    assert kube.pages == 2 * first
+    task.cancel()

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb import errors, names
 from kube_nftlb.api.address_ranges import ip_of
@@ -408,6 +409,21 @@ async def test_nothing_is_deleted_by_an_operator_that_starts_with_an_api_server(
     assert not [write for write in kube.writes if write.verb == "delete"]
     for task in (*tasks, *others):
         task.cancel()
+
+
+async def test_a_kind_that_is_defined_but_not_offered_is_named_after_half_a_minute(
+    kube: GatewayKube, time: VirtualTime
+) -> None:
+    kube.kinds.remove("tcproutes")
+    operator = Operator(time, kube)
+    with capture_logs() as logs:
+        reader = asyncio.create_task(operator.informer.run())
+        await asyncio.sleep(29)
+        assert not operator.informer.listed.is_set()
+        assert not [each for each in logs if each["log_level"] == "warning"]
+        await asyncio.sleep(40)
+        assert [each["kinds"] for each in logs if each["log_level"] == "warning"] == [["TCPRoute"]] * 2
+    reader.cancel()
 
 
 async def test_a_watch_that_ends_ends_the_reader(kube: GatewayKube, time: VirtualTime) -> None:
