@@ -6,8 +6,9 @@ packets (nft monitor trace), which names each rule that a packet meets.
 
 import contextlib
 import subprocess
-import time
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,30 +20,35 @@ from tests.functional.features.test_limits import FAMILIES, listening
 pytestmark = pytest.mark.engines
 
 
+_BEGUN, _ENDED = 7, 9
+"""Ports of the node's loopback address on which nobody listens."""
+
+
 @contextlib.contextmanager
 def traced(cluster: Cluster, node: str) -> Iterator[list[str]]:
     """The log rules that packets meet during the block; filled in after it."""
     found: list[str] = []
-    monitor = cluster.lab.popen(node, "nft", "monitor", "trace")
-    cluster.nft(node, "add table inet test-trace")
-    cluster.nft(node, "add chain inet test-trace c { type filter hook prerouting priority -400; }")
-    cluster.nft(node, "add rule inet test-trace c tcp flags & (syn|ack|rst) != ack meta nftrace set 1")
-    time.sleep(0.5)
-    try:
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(tempfile.NamedTemporaryFile("w"))
+        command = cluster.lab.command(node, "nft", "monitor", "trace")
+        monitor = subprocess.Popen(command, env=cluster.lab.environment(node), stdout=output.fileno())
+        stack.callback(monitor.wait, 10)
+        stack.callback(monitor.terminate)
+        stack.callback(cluster.nft, node, "delete table inet test-trace")
+        cluster.nft(node, "add table inet test-trace")
+        cluster.nft(node, "add chain inet test-trace c { type filter hook prerouting priority -400; }")
+        cluster.nft(node, "add rule inet test-trace c tcp flags & (syn|ack|rst) != ack meta nftrace set 1")
+
+        def seen(port: int) -> bool:
+            cluster.count(node, 1, "127.0.0.1", port)
+            return f"tcp dport {port} " in Path(output.name).read_text()
+
+        # The kernel tells of packets one after the other: the last one is read after all of the block.
+        eventually(lambda: seen(_BEGUN), "nft reads the trace")
         yield found
-        time.sleep(0.5)
-    finally:
-        cluster.nft(node, "delete table inet test-trace")
-        monitor.terminate()
-        try:
-            out, _ = monitor.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            monitor.kill()
-            raise
-        text = out.decode() if isinstance(out, bytes) else out
-        found.extend(
-            line.partition("log prefix ")[2].split('"')[1] for line in text.splitlines() if "log prefix" in line
-        )
+        eventually(lambda: seen(_ENDED), "nft has read the trace")
+        lines = Path(output.name).read_text().splitlines()
+        found.extend(line.partition("log prefix ")[2].split('"')[1] for line in lines if "log prefix" in line)
 
 
 @FAMILIES
