@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.kube_proxy import chains
+from lab import debian, programs
 from lab.rights import NAMESPACE
 from tests import engine
 from tests.builders.manifests import deployment, service
@@ -41,6 +42,9 @@ def cluster_with_kube_proxy(request: pytest.FixtureRequest) -> Iterator[Cluster]
         "agent": {"KUBE_NFTLB_DAEMON_SET": AGENT},
     }
     proxy = f"kube-proxy-{request.param}"
+    # For rules of others.
+    if programs.find("iptables") is None:
+        debian.install(["iptables"], print)
     with running(f"migration-{request.param}", nodes=2, proxy=f"{proxy}+kube-nftlb", settings=settings) as cluster:
         yield cluster
 

@@ -63,10 +63,12 @@ def test_a_gateway_gets_an_address_and_serves_its_route_inside_and_outside(
     serving(cluster, namespace, web=2)
     cluster.apply(gateway("edge", namespace, listener("tcp", 8080)), route("web", namespace, "edge", backend("web")))
     programmed(cluster, "edge", namespace)
-    found = status(cluster, "gateway", "edge", namespace)
-    (address,) = found["addresses"]
+    # A Gateway may have all it needs before its routes.
+    eventually(
+        lambda: status(cluster, "gateway", "edge", namespace)["listeners"][0]["attachedRoutes"] == 1, "it has the route"
+    )
+    (address,) = status(cluster, "gateway", "edge", namespace)["addresses"]
     assert address["type"] == "IPAddress"
-    assert found["listeners"][0]["attachedRoutes"] == 1
     for where in (CLIENT, client):
         cluster.reaches(where, cluster.pods("web", namespace), address["value"], 8080)
     (made,) = cluster.get("farm", namespace=namespace, labelSelector="kube-nftlb.io/route=web")["items"]
