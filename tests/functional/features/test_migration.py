@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -113,12 +114,18 @@ def condition(cluster: Cluster) -> tuple[str, str]:
 
 def failures(results: dict[str, Any]) -> list[str]:
     return [
-        f"{place}: {name}: {how} after {(ended - began) / 1e6:.0f} ms"
+        f"{place}: {name}: {how} after {(ended - began) / 1e6:.0f} ms, begun at {utc(began)}"
         for place, result in results.items()
         for name, record in result["streams"].items()
         if not name.startswith(CONTROL)
         for began, ended, how in record["failed"]
     ]
+
+
+def utc(monotonic_ns: int) -> str:
+    """The time of day, as the logs of agents have it."""
+    seconds = monotonic_ns / 1e9 + time.time() - time.monotonic()
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def stopping(cluster: Cluster) -> subprocess.Popen[bytes]:
