@@ -32,7 +32,7 @@ _REPLICAS: Final = {MOVE: 1, RESTART: 3}
 _GRACE_S: Final = 5
 """A pod goes on serving for so long once it is deleted."""
 _LATER_EACH_TIME_S: Final = 0.1
-"""Other nodes ask every half second from about the time the Service is made: not always at the same time after that."""
+"""Other nodes ask every half second from about when the Service is made: so not all failures come just after that."""
 _ROLLED_WITHIN_S, _SETTLED_S, _MENDED_S = 60, 3, 10
 
 

@@ -157,10 +157,15 @@ def network_plugins(report: Report = lambda _: None) -> Path:
     return unpacked / "usr/lib/cni"
 
 
-def flannel(report: Report) -> Mapping[str, Path]:
-    """Return flannel's daemon, built if missing; iptables, which it calls, is installed. Raises LabError."""
+def ensure_iptables(report: Report) -> None:
+    """Install iptables if it is missing. Raises LabError."""
     if find("iptables") is None:
         debian.install(["iptables"], report)
+
+
+def flannel(report: Report) -> Mapping[str, Path]:
+    """Return flannel's daemon, built if missing; iptables, which it calls, is installed. Raises LabError."""
+    ensure_iptables(report)
     return {components.FLANNEL: flannel_build.flanneld(cache_folder(), report)}
 
 

@@ -76,7 +76,7 @@ class GatewayParts:
 
     async def _decide(self) -> None:
         # Services do not wait for that, but for new addresses: a kind that cannot be listed is no reason to let all be.
-        await self._informer.listed.wait()
+        await self._informer.until_listed()
         await self._ip_addresses.listed.wait()
         await self._informer.catch_up()
         await self._ip_addresses.catch_up(self._cache.farm_index.has_cluster_ips)

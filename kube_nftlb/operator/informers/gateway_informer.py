@@ -14,12 +14,12 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import CRDS, GATEWAYS, JsonObject, Resource
 from kube_nftlb.operator.cache.gateway_store import KINDS, GatewayStore, Ref, ref_of
+from kube_nftlb.operator.informers.waiting import until_set
 
 DISCOVER_EVERY_S = 15.0
 """The interval at which the API server is asked which kinds it has."""
 _FIRST_EVERY_S = 2.0
 """The same until it has said of each kind whether it has it."""
-_LATE_S = 30.0
 _VERSION = f"{names.GATEWAY_API}/bundle-version"
 
 _log = structlog.get_logger()
@@ -47,18 +47,17 @@ class GatewayInformer:
 
     async def run(self) -> None:
         """Follow the kinds that are there until cancelled. Raises what ends a watch, as RestoredError."""
-        warn_at = asyncio.get_running_loop().time() + _LATE_S
         try:
             while True:
                 await self._discover()
-                if self._waiting and asyncio.get_running_loop().time() >= warn_at:
-                    kinds = sorted(each.kind for each in self._waiting)
-                    _log.warning("not listed yet, addresses of Gateways and Services wait for it", kinds=kinds)
-                    warn_at += _LATE_S
                 await self._pause(_FIRST_EVERY_S if self._waiting else DISCOVER_EVERY_S)
         finally:
             for task in self._watches.values():
                 task.cancel()
+
+    async def until_listed(self) -> None:
+        """Wait until all kinds that are there have been listed."""
+        await until_set(self.listed, self._warn)
 
     async def catch_up(self) -> None:
         """List the Gateways once more, with retries: a new leader may not know yet what the last one gave them."""
@@ -75,6 +74,10 @@ class GatewayInformer:
                     self._put(GATEWAYS, raw)
             break
         self._removed = None
+
+    def _warn(self) -> None:
+        kinds = sorted(each.kind for each in self._waiting)
+        _log.warning("kinds of Gateway API are not listed yet: addresses of Gateways and Services wait", kinds=kinds)
 
     async def _pause(self, seconds: float) -> None:
         if not self._watches:

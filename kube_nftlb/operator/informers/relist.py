@@ -9,6 +9,7 @@ instead of 17.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -18,6 +19,7 @@ from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import Ingest, ObjectKey
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
+from kube_nftlb.operator.informers.waiting import until_set
 
 _PAGE = 250
 """Objects per page: all EndpointSlices at once would be the operator's peak of memory."""
@@ -29,7 +31,6 @@ _SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 
 _RETRY_MAX_S = 5.0
-_LATE_S = 30.0
 
 _log = structlog.get_logger()
 
@@ -55,14 +56,10 @@ class Lister:
 
         Its watch reports what is deleted after its list, and there is no watch after this one. The other way around,
         what was deleted between the two would be in neither, and would get farms. kopf has a Service to report, as
-        the API server keeps one of its own; just after it has started it may create that after the list of kopf.
+        the API server keeps one of its own; just after its start it may create that one only after kopf's list.
         """
-        while not self._listed_by_kopf.is_set():
-            try:
-                async with asyncio.timeout(_LATE_S):
-                    await self._listed_by_kopf.wait()
-            except TimeoutError:
-                _log.warning("kopf has not reported any Service yet: no farms are written until it does")
+        warning = "kopf has not reported any Service yet: no farms are written until it does"
+        await until_set(self._listed_by_kopf, partial(_log.warning, warning))
         for resource in BY_KOPF:
             await self._with_retries(resource)
         metrics.LAST_LIST.set_to_current_time()

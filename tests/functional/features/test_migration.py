@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.kube_proxy import chains
-from lab import debian, programs
+from kube_nftlb.kube import timestamps
+from lab import programs
 from lab.rights import NAMESPACE
 from tests import engine
 from tests.builders.manifests import deployment, service
@@ -44,8 +45,7 @@ def cluster_with_kube_proxy(request: pytest.FixtureRequest) -> Iterator[Cluster]
     }
     proxy = f"kube-proxy-{request.param}"
     # For rules of others.
-    if programs.find("iptables") is None:
-        debian.install(["iptables"], print)
+    programs.ensure_iptables(print)
     with running(f"migration-{request.param}", nodes=2, proxy=f"{proxy}+kube-nftlb", settings=settings) as cluster:
         yield cluster
 
@@ -125,7 +125,7 @@ def failures(results: dict[str, Any]) -> list[str]:
 def utc(monotonic_ns: int) -> str:
     """The time of day, as the logs of agents have it."""
     seconds = monotonic_ns / 1e9 + time.time() - time.monotonic()
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return timestamps.micros(datetime.fromtimestamp(seconds, UTC))
 
 
 def stopping(cluster: Cluster) -> subprocess.Popen[bytes]:

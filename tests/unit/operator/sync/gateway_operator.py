@@ -142,7 +142,7 @@ class Operator:
 
     async def decide(self) -> None:
         """Do what ``gateway_parts`` does."""
-        await self.informer.listed.wait()
+        await self.informer.until_listed()
         await self.ip_informer.listed.wait()
         await self.informer.catch_up()
         await self.ip_informer.catch_up(self.cache.farm_index.has_cluster_ips)

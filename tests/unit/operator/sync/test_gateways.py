@@ -417,13 +417,14 @@ async def test_a_kind_that_is_defined_but_not_offered_is_named_after_half_a_minu
     kube.kinds.remove("tcproutes")
     operator = Operator(time, kube)
     with capture_logs() as logs:
-        reader = asyncio.create_task(operator.informer.run())
+        tasks = [asyncio.create_task(work()) for work in (operator.informer.run, operator.decide)]
         await asyncio.sleep(29)
         assert not operator.informer.listed.is_set()
         assert not [each for each in logs if each["log_level"] == "warning"]
         await asyncio.sleep(40)
         assert [each["kinds"] for each in logs if each["log_level"] == "warning"] == [["TCPRoute"]] * 2
-    reader.cancel()
+    for task in tasks:
+        task.cancel()
 
 
 async def test_a_watch_that_ends_ends_the_reader(kube: GatewayKube, time: VirtualTime) -> None:
