@@ -18,6 +18,7 @@ from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import health
+from kube_nftlb.operator.informers.malformed import skip_malformed
 from kube_nftlb.operator.parts import COMPONENT, Parts, Work
 from kube_nftlb.settings import OperatorSettings
 
@@ -115,7 +116,7 @@ class Operator:
         if resource is SERVICES:
             parts.lister.note_event_of_kopf(of_list=event["type"] is None)
         change = parts.ingest.remove if event["type"] == "DELETED" else parts.ingest.put
-        parts.mark(change(resource, raw))
+        parts.mark(skip_malformed(change, resource, raw))
 
     def probe(self, path: str) -> Answer:
         """Answer a probe. A standby replica is as healthy and ready as the leader."""

@@ -18,6 +18,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.kinds import WATCHED
+from kube_nftlb.operator.informers.malformed import skip_malformed
 
 _log = structlog.get_logger()
 
@@ -75,10 +76,4 @@ class Informers:
             _log.warning("watch failed, retrying", resource=resource.plural, error=str(error))
 
     def _change(self, resource: Resource, raw: JsonObject, change: Callable[[Resource, JsonObject], Affected]) -> None:
-        try:
-            affected = change(resource, raw)
-        except Exception:
-            # One malformed object must not stop all others.
-            _log.exception("cannot parse object, ignored", resource=resource.plural, name=raw["metadata"]["name"])
-        else:
-            self._on_change(affected)
+        self._on_change(skip_malformed(change, resource, raw))

@@ -19,6 +19,7 @@ from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import Ingest, ObjectKey
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
+from kube_nftlb.operator.informers.malformed import skip_malformed
 from kube_nftlb.operator.informers.waiting import until_set
 
 _PAGE = 250
@@ -114,7 +115,7 @@ class Lister:
             for raw in suspects.values():
                 if self._ingest.is_newer(resource, raw):
                     self._found(resource, raw["metadata"]["name"], "changed")
-                    yield self._ingest.put(resource, raw)
+                    yield skip_malformed(self._ingest.put, resource, raw)
             for key in gone:
                 if (affected := self._ingest.forget(resource, key, version)) != Affected():
                     self._found(resource, str(key), "deleted")
@@ -137,7 +138,7 @@ class Lister:
             version = listed_at
             for raw in page:
                 listed.add(self._ingest.key(resource, raw))
-                self._on_change(self._ingest.put(resource, raw))
+                self._on_change(skip_malformed(self._ingest.put, resource, raw))
         for key in self._ingest.unlisted(resource, listed, version):
             self._on_change(self._ingest.forget(resource, key, version))
 

@@ -1,6 +1,7 @@
 """Lists repair what watches miss."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,18 +19,20 @@ pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 class _Kube(FakeKube):
-    """Has no objects; ``failures`` are the errors of the next lists."""
+    """Has only these Services; ``failures`` are the errors of the next lists."""
 
-    def __init__(self, *failures: errors.KubeNftlbError) -> None:
+    def __init__(self, *failures: errors.KubeNftlbError, services: Sequence[JsonObject] = ()) -> None:
         super().__init__()
         self.failures = list(failures)
+        self.services = services
         self.pages = 0
 
-    async def request(self, *_: object, **__: object) -> JsonObject:
+    async def request(self, method: str, path: str, **_: object) -> JsonObject:
         self.pages += 1
         if self.failures:
             raise self.failures.pop(0)
-        return {"metadata": {"resourceVersion": "100"}, "items": []}
+        items = list(self.services) if path == SERVICES.path() else []
+        return {"metadata": {"resourceVersion": "100"}, "items": items}
 
 
 @pytest.mark.parametrize("error", [errors.KubeUnreachableError("away"), errors.KubeError(429, "TooMany", "later")])
@@ -64,6 +67,21 @@ async def test_the_first_lists_wait_for_kopf_and_say_so_if_that_takes_long(
     assert [each["event"] for each in logs] == [
         "kopf has not reported any Service yet: no farms are written until it does"
     ] * warnings
+
+
+async def test_a_service_that_cannot_be_parsed_stops_no_other() -> None:
+    malformed = {**raw_service("malformed", version=5), "spec": {"ports": [{"port": "http"}]}}
+    kube, cache = _Kube(services=[malformed, raw_service("web", version=6)]), Cache()
+    lister = Lister(kube, Ingest(cache), lambda _: None)
+    lister.note_event_of_kopf(of_list=True)
+    with capture_logs() as logs:
+        await lister.fill()
+    assert cache.services.get(ServiceKey("default", "web")) is not None
+    assert [(each["event"], each["name"]) for each in logs] == [("cannot parse object, ignored", "malformed")]
+    task = asyncio.create_task(lister.run(every_s=300))
+    await asyncio.sleep(600)
+    assert not task.done()
+    task.cancel()
 
 
 async def test_changes_that_kopf_reports_cause_no_lists_but_its_own_lists_do() -> None:
