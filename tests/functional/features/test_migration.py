@@ -19,7 +19,7 @@ from lab import programs
 from lab.rights import NAMESPACE
 from tests import engine
 from tests.builders.manifests import deployment, service
-from tests.bystanders.stage import Stage
+from tests.bystanders.stage import PORT, Stage
 from tests.bystanders.verdict import CONTROL
 from tests.docs.reader import ROOT
 from tests.functional import commands
@@ -34,6 +34,13 @@ FOREIGN = "FOREIGN"
 """Somebody else's chain."""
 _PATCH = re.compile(r"^kubectl (-n kube-system patch daemonset kube-proxy .*?\}')$", re.MULTILINE | re.DOTALL)
 """The command of docs/install.md that keeps kube-proxy off the nodes with the label."""
+_IN_NFTABLES = re.compile(
+    r"^\tchain (?:service|endpoint)-\w{8}-([^/ ]+/[^/ ]+/[^/ ]+)/.*?^\t\}", re.MULTILINE | re.DOTALL
+)
+"""A chain of kube-proxy for a port of a Service, or for one of its endpoints, in nftables mode."""
+_IN_IPTABLES = re.compile(r"([^/ \"]+/[^/ \"]+) -> (\S+)")
+"""The comment of a rule for an endpoint of a port of a Service, in iptables mode."""
+_ENDPOINT = re.compile(rf"([0-9a-f.:]+)(?:\]?:| \. ){PORT}\b")
 
 
 @pytest.fixture(scope="module", params=["nftables", pytest.param("iptables", marks=pytest.mark.long)])
@@ -96,13 +103,24 @@ def is_ours(line: str) -> bool:
     return "nftlb" in line and not of_kube_proxy(line)
 
 
-def serves(cluster: Cluster, node: str, vips: list[str], ips: list[str]) -> bool:
-    """Return True if kube-proxy has rules for all Services, with both endpoints."""
+def serves(cluster: Cluster, node: str, services: list[dict[str, Any]], ips: list[str]) -> bool:
+    """Return True if kube-proxy has rules for all ports of these Services, each with all endpoints.
+
+    It has each Service that it knows of, and rejects the connections to those whose endpoints it does not know yet.
+    """
     text = "".join(
         cluster.lab.exec(node, "nft", "list", "table", family, "kube-proxy").stdout for family in ("ip", "ip6")
     )
     text += "".join(cluster.lab.exec(node, f"{program}-save").stdout for program in ("iptables", "ip6tables"))
-    return all(each in text for each in (*vips, *ips))
+    wanted = {
+        (f"{each['metadata']['namespace']}/{each['metadata']['name']}/{port['name']}", ip)
+        for each in services
+        for port in each["spec"]["ports"]
+        for ip in ips
+    }
+    chosen = [(found[1], found[0]) for found in _IN_NFTABLES.finditer(text)]
+    chosen += [(found[1].replace(":", "/"), found[2]) for found in _IN_IPTABLES.finditer(text)]
+    return wanted <= {(port, found[1]) for port, rules in chosen for found in _ENDPOINT.finditer(rules)}
 
 
 def condition(cluster: Cluster) -> tuple[str, str]:
@@ -180,11 +198,11 @@ def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster
     iptables(cluster, "-t", "filter", "-N", "KUBE-FIREWALL")
     iptables(cluster, "-t", "mangle", "-N", "KUBE-KUBELET-CANARY")
     stage = Stage(cluster, namespace, 10, programmed=False)
-    vips = [ip for item in cluster.get("service", namespace=namespace)["items"] for ip in item["spec"]["clusterIPs"]]
+    services = cluster.get("service", namespace=namespace)["items"]
     pods = cluster.get("pod", namespace=namespace, labelSelector="app=bystander")["items"]
     ips = [each["ip"] for pod in pods for each in pod["status"]["podIPs"]]
     for node in (NODE, OTHER):
-        eventually(partial(serves, cluster, node, vips, ips), f"kube-proxy on {node} serves", 60)
+        eventually(partial(serves, cluster, node, services, ips), f"kube-proxy on {node} serves", 60)
     before = [line for line in lines(cluster, NODE) if not of_kube_proxy(line)]
     began = time.monotonic()
 
@@ -225,7 +243,7 @@ def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster
     assert [line for line in taken_over if line not in ours] == before
     assert [line for line in moved_back if is_ours(line)] == []
     assert [line for line in moved_back if not of_kube_proxy(line)] == before
-    assert serves(cluster, NODE, vips, ips)
+    assert serves(cluster, NODE, services, ips)
     assert cluster.get("nftlbnode", NODE) is None
     assert failures(results) == []
     assert attempts > 5000
