@@ -6,6 +6,7 @@ with ``kube_nftlb.api``.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -27,16 +28,18 @@ Transform = Callable[[JsonObject], JsonObject | None]
 _T = TypeVar("_T")
 
 _LIST_PAGE = 500
+_REQUEST_TIMEOUT_S = 30
 _LIST_TIMEOUT_S = 60
 """Thousands of farms are 50 MB and more."""
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_WATCH_TIMEOUT_S = 60
+_WATCH_S = 300, 600
+"""The shortest and the longest time in seconds of a watch, as client-go's: at random, so that nodes are not in step."""
 _WATCH_SILENCE_S = 75
-"""A watch that is silent for longer is broken: the API server ends each one before that.
+"""A watch that is silent for longer may be broken, and is begun anew: the API server sends a bookmark every minute.
 
-Bookmarks are no heartbeat: there are none if nothing changes and etcd reports no progress.
+It sends none of a kind of which it has heard nothing from etcd since it started, as neither changed nor told progress.
 """
 
 
@@ -165,7 +168,7 @@ class Kube:
     ) -> int:
         """Return the resourceVersion that etcd has come to, as a list of this kind would have it."""
         query = _selectors(label_selector, field_selector) | {"limit": "1"}
-        response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_LIST_TIMEOUT_S)
+        response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_REQUEST_TIMEOUT_S)
         page = _decoded(_PAGES, await responses.read(response))
         return int(page.metadata["resourceVersion"])
 
@@ -179,14 +182,15 @@ class Kube:
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        """Yield the events since a resourceVersion, until the API server ends the watch (after a minute).
+        """Yield the events since a resourceVersion, until the API server ends the watch, or is silent.
 
         Raises ExpiredError when the resourceVersion is too old, KubeUnreachableError when the connection breaks.
         """
+        seconds = random.randint(*_WATCH_S)  # noqa: S311 - nothing secret depends on it
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(_WATCH_TIMEOUT_S),
+            "timeoutSeconds": str(seconds),
             "resourceVersion": resource_version,
             **_selectors(label_selector, field_selector),
         }
@@ -196,7 +200,7 @@ class Kube:
             resource.path(namespace),
             query=query,
             accept=_METADATA if metadata_only else accept,
-            timeout_s=_WATCH_TIMEOUT_S + 30,
+            timeout_s=seconds + 30,
             silence_s=_WATCH_SILENCE_S,
         )
         try:
@@ -206,7 +210,9 @@ class Kube:
                 if event["type"] == "ERROR":
                     raise responses.error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield WatchEvent(event["type"], event["object"])
-        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+        except TimeoutError:
+            return
+        except (aiohttp.ClientError, ConnectionError, ValueError) as error:
             # A ValueError is a truncated event.
             why = responses.why_unreachable(error)
             raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {why}") from error
@@ -289,7 +295,7 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
         content_type: str = _JSON,
-        timeout_s: float = 30,
+        timeout_s: float = _REQUEST_TIMEOUT_S,
     ) -> JsonObject:
         """Send a request and return the JSON answer. Raises KubeError or a subclass, or KubeUnreachableError."""
         response = await self._send(

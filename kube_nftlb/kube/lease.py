@@ -55,13 +55,19 @@ class Lease:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Acquire the Lease, then renew it. Raises LeaseLostError when it is lost."""
-        watch = asyncio.create_task(self._watch())
+        """Acquire the Lease, then renew it. Raises LeaseLostError when it is lost, and RestoredError if etcd was.
+
+        The watch never ends by itself.
+        """
+        watch, acquisition = asyncio.create_task(self._watch()), asyncio.create_task(self._acquire())
         try:
-            await self._acquire()
+            await asyncio.wait([watch, acquisition], return_when=asyncio.FIRST_COMPLETED)
+            # Without news nobody would ever acquire it.
+            await (acquisition if acquisition.done() else watch)
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            for task in (watch, acquisition):
+                task.cancel()
+            await asyncio.gather(watch, acquisition, return_exceptions=True)
         self.leading.set()
         _log.info("became the leader", identity=self._me)
         try:

@@ -6,19 +6,21 @@ kubernetes.aio has a watch alone, without list or backoff, that decodes likewise
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Self
 
 import structlog
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.kube.client import Kube, Listing, Transform
+from kube_nftlb.kube.client import Kube, Listing, Transform, WatchEvent
 from kube_nftlb.kube.resources import JsonObject, Resource
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _EXPIRED_MAX_S = 1.0
+_SHORTEST_S = 1.0
+"""A watch that ends sooner, without an event, has failed: an API server asked to watch for minutes does so."""
 
 _log = structlog.get_logger()
 
@@ -49,8 +51,8 @@ class Handlers:
 
 
 def name_only(raw: JsonObject) -> JsonObject:
-    """Return the name of an object alone, for a ``transform`` that takes it in: a list needs no more than a page."""
-    return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
+    """Return the name and version of an object, for a ``transform`` that takes it in: a list needs only a page."""
+    return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name", "resourceVersion")}}
 
 
 async def list_and_watch(
@@ -94,9 +96,10 @@ async def list_and_watch(
                 newest = int(resource_version)
             else:
                 _must_not_be_older(resource, await kube.newest(resource, namespace, **selectors), newest)
-            async for event in kube.watch(
+            events = kube.watch(
                 resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
-            ):
+            )
+            async for event in _lasting(events, resource):
                 resource_version = event.object["metadata"]["resourceVersion"]
                 if event.type == "DELETED":
                     handlers.remove(event.object)
@@ -120,6 +123,17 @@ async def list_and_watch(
             else:
                 _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
             delay_s = await _pause(delay_s)
+
+
+async def _lasting(events: AsyncIterator[WatchEvent], resource: Resource) -> AsyncIterator[WatchEvent]:
+    """Yield the events of a watch. Raises KubeUnreachableError if it ends at once without any."""
+    now = asyncio.get_running_loop().time
+    ends_early_before = now() + _SHORTEST_S
+    async for event in events:
+        ends_early_before = 0
+        yield event
+    if now() < ends_early_before:
+        raise errors.KubeUnreachableError(f"a watch of {resource.plural} was ended as soon as it had begun")
 
 
 def _must_not_be_older(resource: Resource, version: int, newest: int) -> None:

@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+import structlog
+
 from kube_nftlb.kube.fair_queue import FairQueue
+
+_DEFECT_RETRY_S = 60.0
+
+_log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
@@ -141,11 +147,15 @@ class WorkQueue(Generic[K]):
             self._idle.set()
 
     async def work(
-        self, handle: Callable[[K], Awaitable[float | None]], before: Callable[[], Awaitable[None]] | None = None
+        self,
+        what: str,
+        handle: Callable[[K], Awaitable[float | None]],
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Hand out keys until cancelled. ``handle`` returns the seconds until a key is due again, None if it is not.
 
-        ``before`` is awaited before each key.
+        What it raises is logged, with ``what`` of the key is worked on, and the key is due again in a minute: a defect
+        with one must not stop the others. ``before`` is awaited before each key.
         """
         while True:
             if before is not None:
@@ -153,6 +163,9 @@ class WorkQueue(Generic[K]):
             key = await self.get()
             try:
                 delay_s = await handle(key)
+            except Exception:
+                _log.exception(f"cannot reconcile {what}", key=str(key))
+                delay_s = _DEFECT_RETRY_S
             finally:
                 self.done(key)
             if delay_s is not None:

@@ -6,7 +6,7 @@ Its connection to the API server is made here, and ended.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import aiohttp
@@ -14,6 +14,7 @@ import kopf
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kube_nftlb.kube import kubeconfig
+from kube_nftlb.kube.resources import Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
 
@@ -48,6 +49,17 @@ async def end_watches() -> None:
     for task in watches:
         task.cancel()
     await asyncio.gather(*watches, return_exceptions=True)
+
+
+def unwatched(resources: Iterable[Resource]) -> list[Resource]:
+    """Return those of these kinds that kopf (1.45) does not watch.
+
+    It asks once which kinds there are. Of several API servers the one that it asks may not know yet of a definition
+    that another one knows; it would never ask again.
+    """
+    watches = [task.get_name() for task in asyncio.all_tasks()]
+    names = {each: f"watcher for {each.plural}.{each.version}" for each in resources}
+    return [each for each, name in names.items() if not any(watch.startswith(name) for watch in watches)]
 
 
 _PAGE = 250

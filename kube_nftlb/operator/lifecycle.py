@@ -17,7 +17,8 @@ from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
-from kube_nftlb.operator import health
+from kube_nftlb.operator import health, kopf_settings
+from kube_nftlb.operator.informers.kinds import BY_KOPF
 from kube_nftlb.operator.informers.malformed import skip_malformed
 from kube_nftlb.operator.parts import COMPONENT, Parts, Work
 from kube_nftlb.settings import OperatorSettings
@@ -134,12 +135,15 @@ class Operator:
     async def stop(self) -> None:
         """Stop writing, release the Lease, then end everything else. Raises the error that ended a task before."""
         _log.info("operator stopping")
+        if self._supervisor is not None:
+            # That all tasks end is no failure now.
+            self._supervisor.cancel()
         # First of all, so that the next leader need not wait for the rest.
         await self._stop_writing()
         if self._lease is not None:
             await self._lease.release()
-        for task in (*self._readers, *([self._supervisor] if self._supervisor is not None else [])):
-            task.cancel()
+        for reader in self._readers:
+            reader.cancel()
         results = await asyncio.gather(*self._writers, *self._readers, return_exceptions=True)
         await self._opened.aclose()
         for result in results:
@@ -152,6 +156,8 @@ class Operator:
 
     async def _list(self) -> None:
         await self._parts.until_listed()
+        if missing := [each.plural for each in kopf_settings.unwatched(BY_KOPF)]:
+            raise errors.UnavailableError(f"an API server does not know of {', '.join(missing)} yet: starting anew")
         self._listed.set()
         await self._parts.lister.run(self._settings.relist_s)
 

@@ -4,6 +4,7 @@
 the command line of kopf, but ends with each failure of kopf's watches.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -22,6 +23,7 @@ from kube_nftlb.operator.lifecycle import Operator
 from kube_nftlb.settings import OperatorSettings
 
 _RESTART_DELAY_S = 1.0
+_LOGIN_EVERY_S = 5.0
 
 _log = structlog.get_logger()
 
@@ -33,15 +35,18 @@ def main(settings: OperatorSettings) -> None:
     and LeaseLostError when another replica may lead.
     """
     while True:
-        memo = kopf.Memo(settings=settings)
+        memo, crash = kopf.Memo(settings=settings), None
         try:
             # Without an identity, kopf looks up the name of the user, who has none in a container.
             identity: Any = new_identity()
-            return kopf.run(clusterwide=True, memo=memo, identity=identity)
+            kopf.run(clusterwide=True, memo=memo, identity=identity)
         except Exception as error:
-            if "failure" in memo:
-                raise memo.failure from None
-            _log.exception("watches failed, restarting", error=repr(error))
+            crash = error
+        if "failure" in memo:
+            raise memo.failure
+        if crash is None:
+            return
+        _log.error("watches failed, restarting", error=repr(crash), exc_info=crash)
         metrics.WATCH_RESTARTS.inc()
         # kopf has reset the handler, and the first process of a container ignores a signal without one.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -56,12 +61,22 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         own: OperatorSettings = memo.get("settings") or OperatorSettings.from_environment(os.environ)
         logs.configure(own.log_level, own.log_format)
         memo.operator = await Operator.start(own)
-        await memo.operator.until_discoverable()
+        try:
+            await memo.operator.until_discoverable()
+        except BaseException:
+            # kopf does not call ``stop`` if it is told to end before it has started.
+            await memo.operator.stop()
+            raise
 
 
 @kopf.on.login()
 async def login(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
-    """Connect to the API server."""
+    """Connect to the API server: once in a while, as kopf asks again at once if it refuses the credentials."""
+    now = asyncio.get_running_loop().time()
+    if now - memo.get("logged_in_at", -_LOGIN_EVERY_S) < _LOGIN_EVERY_S:
+        _log.warning("the API server refuses the credentials, trying again", after_s=_LOGIN_EVERY_S)
+        await asyncio.sleep(_LOGIN_EVERY_S)
+    memo.logged_in_at = asyncio.get_running_loop().time()
     return await kopf_settings.login(_operator(memo).servers)
 
 

@@ -73,6 +73,8 @@ class ApiServer:
         if request.method == "DELETE":
             await self.kube.delete(path.resource, name, path.namespace)
             return {}
+        if request.content_type == "application/merge-patch+json":
+            return await self.kube.patch(path.resource, name, body, path.namespace, subresource=path.subresource)
         return await self.kube.apply(path.resource, body, field_manager="any", subresource=path.subresource)
 
     async def list(self, request: web.Request, path: ObjectPath) -> web.Response:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from kube_nftlb.api.base import ForeignModel, Metadata, OptionalList
 
@@ -71,7 +71,8 @@ class ServiceCondition(ForeignModel):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    """Empty if whoever wrote the condition left it out: the API server serves null then."""
 
 
 class ServiceStatus(ForeignModel):

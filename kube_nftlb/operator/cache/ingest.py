@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from kube_nftlb import metrics, names
+from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.api.kubernetes.service import Service
@@ -117,11 +117,22 @@ class Ingest:
         }
 
     def put(self, resource: Resource, raw: JsonObject) -> Affected:
-        """Put in an object from a watch, a list or an answer; of a Pod what ``model.pods.slim`` leaves of it."""
+        """Put in an object from a watch, a list or an answer; of a Pod what ``model.pods.slim`` leaves of it.
+
+        Raises an exception of any kind if it cannot be parsed.
+        """
         kind = self._kinds[resource]
         if not self.is_newer(resource, raw):
             return Affected()
-        return self._noted(resource, kind.put(raw))
+        try:
+            affected = kind.put(raw)
+        except Exception:
+            if resource is SERVICES:
+                self.cache.unreadable[self.key(resource, raw)] = _version(raw)
+            raise
+        if resource is SERVICES:
+            self.cache.unreadable.pop(self.key(resource, raw), None)
+        return self._noted(resource, affected)
 
     def remove(self, resource: Resource, raw: JsonObject) -> Affected:
         """Remove an object whose deletion a watch delivered."""
@@ -129,7 +140,10 @@ class Ingest:
 
     def forget(self, resource: Resource, key: ObjectKey, version: int) -> Affected:
         """Remove an object that is known to be gone at a resourceVersion."""
-        return self._kinds[resource].remove(key, version)
+        affected = self._kinds[resource].remove(key, version)
+        if resource is SERVICES and self.cache.unreadable.pop(key, None) is not None:
+            affected |= Affected(services=frozenset({key}))
+        return affected
 
     def set_progress(
         self, key: FarmKey, *, accepted: bool, unfinished_since: int | None, endpoints_since: int | None
@@ -175,12 +189,30 @@ class Ingest:
         return self._kinds[resource].key(raw)
 
     def is_newer(self, resource: Resource, raw: JsonObject) -> bool:
-        """Return True if an object is newer than its cached state."""
-        return self._kinds[resource].table.is_newer(self.key(resource, raw), _version(raw))
+        """Return True if an object is newer than its cached state, and not known to be unreadable."""
+        key, version = self.key(resource, raw), _version(raw)
+        if resource is SERVICES and version <= self.cache.unreadable.get(key, -1):
+            return False
+        return self._kinds[resource].table.is_newer(key, version)
+
+    def must_not_be_restored(self, resource: Resource, raw: JsonObject, listed_at: int) -> None:
+        """Raise RestoredError if a list made at ``listed_at`` has an older state of an object than was known by then.
+
+        So it is after etcd was restored from a backup whose revision was raised (``etcdutl snapshot restore
+        --bump-revision``): objects have the resourceVersions of the backup, which are no news here.
+        """
+        key, version = self.key(resource, raw), _version(raw)
+        known = self._kinds[resource].table.newest(key)
+        if version < known <= listed_at:
+            message = f"{resource.plural} {raw['metadata']['name']} is of resourceVersion {version}, after {known}"
+            raise errors.RestoredError(f"{message}: etcd was restored to an older state; starting anew")
 
     def unlisted(self, resource: Resource, listed: set[ObjectKey], version: int) -> list[ObjectKey]:
         """Return the cached keys that a list made at ``version`` would have, and has not."""
-        return [key for key, known in self._kinds[resource].table.versions() if known <= version and key not in listed]
+        known = dict(self._kinds[resource].table.versions())
+        if resource is SERVICES:
+            known |= self.cache.unreadable
+        return [key for key, known_version in known.items() if known_version <= version and key not in listed]
 
     def _noted(self, resource: Resource, affected: Affected) -> Affected:
         if resource is SERVICES:

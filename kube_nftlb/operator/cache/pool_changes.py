@@ -35,7 +35,9 @@ class PoolChanges:
         """Add or replace a pool."""
         pool, known = parse(raw), self._book.pools.get(raw["metadata"]["name"])
         if known is not None and (known.spec, known.metadata.uid) == (pool.spec, pool.metadata.uid):
-            # Our own status comes back, or a new generation without a difference.
+            if (known.metadata.generation, known.status) != (pool.metadata.generation, pool.status):
+                # Our own status comes back, or another one, or a new generation without a difference.
+                self._book.changes += 1
             known.metadata, known.status = pool.metadata, pool.status
             return NOTHING
         return self._put({**self._book.pools, pool.name: pool})

@@ -44,8 +44,12 @@ class VersionedMap(Generic[K, V]):
 
     def is_newer(self, key: K, version: int) -> bool:
         """Return True if a state with this resourceVersion is newer than the known one."""
+        return version > self.newest(key)
+
+    def newest(self, key: K) -> int:
+        """Return the resourceVersion of the newest state, or that of the deletion; -1 if nothing is known."""
         value = self._values.get(key)
-        return version > (self._version(value) if value is not None else self._gone.get(key, -1))
+        return self._version(value) if value is not None else self._gone.get(key, -1)
 
     def put(self, key: K, value: V) -> bool:
         """Put in a state; return False if it is not newer than the known one."""

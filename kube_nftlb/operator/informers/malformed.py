@@ -13,7 +13,7 @@ _log = structlog.get_logger()
 def skip_malformed(change: Callable[[Resource, JsonObject], Affected], resource: Resource, raw: JsonObject) -> Affected:
     """Return what a change of the cache makes out of date: nothing if the object cannot be parsed, which is logged.
 
-    One such object must not stop all others.
+    One such object must not stop all others. What was known of it before stays.
     """
     try:
         return change(resource, raw)

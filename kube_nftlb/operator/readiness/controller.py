@@ -126,7 +126,7 @@ class ReadinessGateController:
 
     async def write(self) -> None:
         """Write conditions until cancelled."""
-        await self._writes.work(self._write_verdict)
+        await self._writes.work("readiness gate", self._write_verdict)
 
     def _check(self, key: PodKey) -> None:
         pod = self._cache.gates.pods.get(key)

@@ -22,6 +22,7 @@ from kube_nftlb.operator.status.farm_status import NO_NODES, Verdict, waiting_fo
 _DELAY_S = 0.5
 """Changes within this time are written together: statuses are for people."""
 _RETRY_S = 2.0
+_REFUSED_RETRY_S = 60.0
 
 _log = structlog.get_logger()
 
@@ -96,7 +97,7 @@ class PolicyStatuses:
 
     async def write(self) -> None:
         """Write statuses that changed until cancelled."""
-        await self._queue.work(self._report)
+        await self._queue.work("policy status", self._report)
 
     async def _report(self, key: PolicyKey) -> float | None:
         """Write the status of a policy if it changed; return the seconds until a retry, or None if all is done."""
@@ -124,6 +125,7 @@ class PolicyStatuses:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": policy.key.namespace, "policy": policy.key.name}
             _log.warning("cannot write policy status, retrying", **where, error=str(error))
-            return _RETRY_S
+            refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+            return _REFUSED_RETRY_S if refused else _RETRY_S
         self._ingest.put(POLICIES, answer)
         return None

@@ -95,7 +95,7 @@ class AddressAssigner:
         """Write addresses until cancelled."""
         if self._claimed is not None:
             await self._claimed.wait()
-        await self._queue.work(self._handle)
+        await self._queue.work("addresses of Service", self._handle)
 
     async def retry(self) -> None:
         """Look again at the Services that wait whenever they may get addresses, until cancelled."""
@@ -122,10 +122,6 @@ class AddressAssigner:
     async def _handle(self, key: ServiceKey) -> float | None:
         try:
             return await self._assign(key)
-        except Exception:
-            # A defect with one Service must not stop the others.
-            _log.exception("cannot decide on addresses of Service", namespace=key.namespace, service=key.name)
-            return _REFUSED_RETRY_S
         finally:
             if key in self._new:
                 self._new.discard(key)

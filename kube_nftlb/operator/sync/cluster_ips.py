@@ -114,19 +114,15 @@ class ClusterIPs:
 
     async def work(self) -> None:
         """Write IPAddresses until cancelled."""
-        await self._queue.work(self._reconcile_safely)
+        await self._queue.work("IPAddresses of Gateway", self._reconcile_or_retry)
 
-    async def _reconcile_safely(self, key: ObjectKey) -> float | None:
+    async def _reconcile_or_retry(self, key: ObjectKey) -> float | None:
         try:
             return await self._reconcile(key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": key.namespace, "gateway": key.name}
             _log.warning("cannot write IPAddresses of Gateway, retrying", **where, error=str(error))
             return self._backoff.failed(key)
-        except Exception:
-            # A defect with one Gateway must not stop the others.
-            _log.exception("cannot reconcile IPAddresses", namespace=key.namespace, gateway=key.name)
-            return _REFUSED_RETRY_S
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         """Write the IPAddresses of a Gateway; return the seconds until a retry, or None if all is done."""

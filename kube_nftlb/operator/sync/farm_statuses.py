@@ -91,7 +91,7 @@ class StatusReconciler:
 
     async def work(self) -> None:
         """Write statuses of farms until cancelled; Services come first, for a while."""
-        await self.queue.work(self._report_safely, self._until_budget)
+        await self.queue.work("farm status", self._report_when_idle, self._until_budget)
 
     async def _until_budget(self) -> None:
         """Wait until a status may be written: until then farms wait in the queue, where namespaces take turns."""
@@ -99,16 +99,11 @@ class StatusReconciler:
         if (wait_s := self.budget.wait_s(self._clock())) > 0:
             await asyncio.sleep(wait_s)
 
-    async def _report_safely(self, key: FarmKey) -> float | None:
+    async def _report_when_idle(self, key: FarmKey) -> float | None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self._services.until_idle()
-        try:
-            return await self._report(key)
-        except Exception:
-            # A defect with one farm must not stop the others.
-            _log.exception("cannot reconcile farm status", namespace=key.namespace, farm=key.name)
-            return _REFUSED_RETRY_S
+        return await self._report(key)
 
     async def _report(self, key: FarmKey) -> float | None:
         """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""

@@ -60,8 +60,8 @@ class GatewayStatuses:
         self._now = now
         self._queue: WorkQueue[Ref] = WorkQueue(clock, group=attrgetter("namespace"))
         self._wanted: dict[Ref, _Status] = {}
-        self._unkept: dict[Ref, _Status] = {}
-        """What was written, and is not kept: a CustomResourceDefinition lacks some of it."""
+        self._unkept: dict[Ref, tuple[str, _Status, JsonObject]] = {}
+        """The uid, what was written, and what is kept of it: a CustomResourceDefinition lacks some."""
         self._backoff: Backoff[Ref] = Backoff()
 
     def replace(self, plan: GatewayPlan) -> None:
@@ -88,7 +88,7 @@ class GatewayStatuses:
 
     async def work(self) -> None:
         """Write statuses until cancelled."""
-        await self._queue.work(self._write_safely, self._until_budget)
+        await self._queue.work("status of Gateway API", self._write, self._until_budget)
 
     def _want(self, ref: Ref, status: _Status | None) -> None:
         if status is None or ref not in self._store.written:
@@ -102,14 +102,6 @@ class GatewayStatuses:
         if (wait_s := self._budget.wait_s(self._clock())) > 0:
             await asyncio.sleep(wait_s)
 
-    async def _write_safely(self, ref: Ref) -> float | None:
-        try:
-            return await self._write(ref)
-        except Exception:
-            # A defect with one object must not stop the others.
-            _log.exception("cannot write status", kind=ref.resource.kind, namespace=ref.namespace, name=ref.name)
-            return _REFUSED_RETRY_S
-
     async def _write(self, ref: Ref) -> float | None:
         """Write a status if it differs; return the seconds until a retry, or None if all is done."""
         wanted, known = self._wanted.get(ref), self._store.written.get(ref)
@@ -121,7 +113,7 @@ class GatewayStatuses:
         self._events.report(Subject(ref.resource, ref.namespace, ref.name, known.uid), _findings(wanted))
         now = timestamps.seconds(self._now())
         merged = _merged(known.status, wanted, now)
-        if merged is None or self._unkept.get(ref) == wanted:
+        if merged is None or self._unkept.get(ref) == (known.uid, wanted, known.status):
             self._forget_released(ref, wanted)
             return None
         began = self._clock()
@@ -146,7 +138,7 @@ class GatewayStatuses:
         self._unkept.pop(ref, None)
         if _merged(answer.get("status") or {}, wanted, now) is not None:
             # To write it again and again would not help.
-            self._unkept[ref] = wanted
+            self._unkept[ref] = known.uid, wanted, answer.get("status") or {}
             _log.warning("the API server does not keep all of a status: update the definitions", kind=ref.resource.kind)
         self._backoff.forget(ref)
         self._forget_released(ref, wanted)

@@ -16,6 +16,7 @@ from kube_nftlb.operator.addresses.pools import Pool
 
 _INTERVAL_S = 1.0
 """The shortest interval between two writes to a pool: people read it, and agents only whether the pool is accepted."""
+_RETRY_S = 5.0
 
 _log = structlog.get_logger()
 
@@ -32,8 +33,10 @@ class PoolStatuses:
         """Write statuses that changed, until cancelled."""
         written = -1
         while True:
-            changes = self._book.changes
-            if changes != written and await self._write_all():
+            if (changes := self._book.changes) != written:
+                if not await self._write_all():
+                    await asyncio.sleep(_RETRY_S)
+                    continue
                 written = changes
             await asyncio.sleep(_INTERVAL_S)
 

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
-import structlog
-
 from kube_nftlb import metrics
 from kube_nftlb.api.budgets import Budget, rank
 from kube_nftlb.api.conflicts import FarmKey
@@ -20,8 +18,6 @@ from kube_nftlb.operator.sync.diff import ApplyReason, Delete
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, RouteApply
 
 _REFUSED_RETRY_S = 60.0
-
-_log = structlog.get_logger()
 
 
 class RouteFarms:
@@ -87,22 +83,18 @@ class RouteFarms:
 
     async def work(self) -> None:
         """Write farms until cancelled."""
-        await self.queue.work(self._reconcile_safely)
+        await self.queue.work("farm of route", self._reconcile_or_tell)
 
     def _is_urgent(self, key: FarmKey) -> bool:
         """Return True for a farm that is to come or to go: clients wait for it."""
         return (key in self._wanted) != (self._cache.farms.get(key) is not None)
 
-    async def _reconcile_safely(self, key: FarmKey) -> float | None:
+    async def _reconcile_or_tell(self, key: FarmKey) -> float | None:
         try:
             return await self._reconcile(key)
         except FarmRefusedError as error:
             metrics.FARMS_REFUSED.inc()
             self.on_problem(key, f"the API server rejects its farm: {error}")
-            return _REFUSED_RETRY_S
-        except Exception:
-            # A defect with one farm must not stop the others.
-            _log.exception("cannot reconcile farm of a route", namespace=key.namespace, farm=key.name)
             return _REFUSED_RETRY_S
 
     async def _reconcile(self, key: FarmKey) -> float | None:

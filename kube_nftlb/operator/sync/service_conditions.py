@@ -79,7 +79,7 @@ class ServiceConditions:
 
     async def run(self) -> None:
         """Write conditions that changed, until cancelled."""
-        await self._queue.work(self._report)
+        await self._queue.work("condition of Service", self._report)
 
     async def _report(self, key: ServiceKey) -> float | None:
         """Write the condition of a Service if it changed; return the seconds until a retry, or None if all is done."""

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from operator import attrgetter
 
-import structlog
-
 from kube_nftlb import metrics
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Subject
@@ -20,8 +18,6 @@ from kube_nftlb.operator.sync.write_batch import BatchWriter
 
 _REFUSED_RETRY_S = 60.0
 _BUILDING_RETRY_S = 0.1
-
-_log = structlog.get_logger()
 
 
 class ServiceReconciler:
@@ -54,25 +50,23 @@ class ServiceReconciler:
 
     async def work(self) -> None:
         """Reconcile Services until cancelled."""
-        await self.queue.work(self._reconcile_safely)
+        await self.queue.work("Service", self._reconcile_timed)
 
     def _is_urgent(self, key: ServiceKey) -> bool:
         """Return True for a Service that has no farms yet or is deleted: clients wait for it."""
         return self._cache.services.get(key) is None or not self._cache.farms_of(key)
 
-    async def _reconcile_safely(self, key: ServiceKey) -> float | None:
+    async def _reconcile_timed(self, key: ServiceKey) -> float | None:
         started = self._clock()
         try:
             return await self._reconcile(key)
-        except Exception:
-            # A defect with one Service must not stop the others.
-            _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
-            return _REFUSED_RETRY_S
         finally:
             metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
+        if key in self._cache.unreadable:
+            return None
         if self._planner.must_wait(key):
             # Not to wait here: there are only so many workers.
             return _BUILDING_RETRY_S

@@ -135,3 +135,15 @@ async def test_an_api_server_that_is_away_at_first_is_waited_for(kube: FakeKube)
         await asyncio.sleep(RENEW_DEADLINE_S)
         kube.away = False
         await until(one.leading.is_set)
+
+
+async def test_a_watch_that_ends_ends_a_replica_that_waits(kube: FakeKube) -> None:
+    one, two = replica(kube, "one"), replica(kube, "two")
+    async with running(one):
+        await until(one.leading.is_set)
+        async with running(two) as [task]:
+            await asyncio.sleep(RETRY_S)
+            kube.watch_errors.append(errors.RestoredError("etcd was restored"))
+            touch(kube)
+            with pytest.raises(errors.RestoredError):
+                await asyncio.wait_for(asyncio.shield(task), RETRY_S)

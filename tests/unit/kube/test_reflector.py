@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.kube.client import Listing
+from kube_nftlb.kube.client import Listing, WatchEvent
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import FARMS, SERVICES, JsonObject, Resource
 from tests.fakes.kube import FakeKube
@@ -163,3 +164,35 @@ async def test_an_older_state_than_was_seen_ends_the_program(resource: Resource,
 
 async def test_an_unreachable_api_server_gets_the_same_list_again() -> None:
     assert await lists(FARMS, [None, AWAY], [EXPIRED]) == ["0", "20", "20"]
+
+
+class Ending(FakeKube):
+    """Ends each watch after so many seconds."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__()
+        self._after_s = after_s
+        self.watches = 0
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
+        self.watches += 1
+        await asyncio.sleep(self._after_s)
+        for event in list[WatchEvent]():
+            yield event
+
+
+async def test_watches_that_end_at_once_are_failures_with_pauses() -> None:
+    kube, seen = Ending(0), Seen()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 60)
+    assert 5 < kube.watches < 30
+    failures = [str(error) for what, error in seen.calls if what == "failed"]
+    assert failures == ["a watch of services was ended as soon as it had begun"] * kube.watches
+
+
+async def test_watches_that_end_after_a_while_are_none() -> None:
+    kube, seen = Ending(5), Seen()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 60)
+    assert kube.watches > 10
+    assert seen.calls == [("replace", [])]

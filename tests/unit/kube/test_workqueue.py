@@ -2,6 +2,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb.kube.workqueue import WorkQueue
 
@@ -178,3 +179,21 @@ async def test_a_worker_that_waits_hears_of_a_reminder(queue: WorkQueue[Any]) ->
     await asyncio.sleep(0.1)
     queue.remind("a", 5)
     assert await asyncio.wait_for(waiting, 6) == "a"
+
+
+async def test_a_defect_with_one_key_stops_no_other_and_is_tried_again_in_a_minute(queue: WorkQueue[Any]) -> None:
+    handled: list[tuple[float, str]] = []
+
+    async def handle(key: str) -> None:
+        handled.append((asyncio.get_running_loop().time() - began, key))
+        if key == "bad":
+            raise RuntimeError("a defect")
+
+    began = asyncio.get_running_loop().time()
+    with capture_logs() as logs:
+        worker = asyncio.create_task(queue.work("farm", handle))
+        queue.add_all(["bad", "good"])
+        await asyncio.sleep(61)
+        worker.cancel()
+    assert [(round(at), key) for at, key in handled] == [(0, "bad"), (0, "good"), (60, "bad")]
+    assert [(each["event"], each["key"]) for each in logs] == [("cannot reconcile farm", "bad")] * 2

@@ -17,7 +17,7 @@ from aiohttp import web
 from kopf.testing import KopfRunner
 
 from kube_nftlb import logs
-from kube_nftlb.kube.resources import FARMS, SERVICES, Resource
+from kube_nftlb.kube.resources import FARMS, LEASES, POLICIES, SERVICES, Resource
 from kube_nftlb.operator import main
 from kube_nftlb.operator.informers.kinds import BY_KOPF
 from tests.builders import raw_service
@@ -68,6 +68,7 @@ class LateApiServer(ApiServer):
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
+        self.late_until = 3
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         answer = await super().answer(request)
@@ -76,8 +77,27 @@ class LateApiServer(ApiServer):
         self.asked += 1
         assert isinstance(answer, web.Response)
         found = msgspec.json.decode(answer.text or "")
-        if self.asked < 3:
+        if self.asked < self.late_until:
             found["groups"] = [each for each in found["groups"] if each["name"] != FARMS.group]
+        return web.json_response(found)
+
+
+class DisagreeingApiServer(ApiServer):
+    """Is two: the one that kopf asks does not know of policies yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        answer = await super().answer(request)
+        if request.path != f"/apis/{POLICIES.api_version}":
+            return answer
+        self.asked += 1
+        assert isinstance(answer, web.Response)
+        found = msgspec.json.decode(answer.text or "")
+        if self.asked == 2:
+            found["resources"] = [each for each in found["resources"] if each["name"] != POLICIES.plural]
         return web.json_response(found)
 
 
@@ -141,6 +161,40 @@ async def test_it_waits_for_definitions_of_which_the_api_server_does_not_tell_ye
     async with serving(server, tmp_path) as kubeconfig, operator(kubeconfig, OWN_COMMAND):
         await appears(server, "web--http")
     assert server.asked > 3
+
+
+async def test_it_ends_where_kopf_would_never_watch_a_kind(tmp_path: Path) -> None:
+    server = DisagreeingApiServer()
+    put_service(server, "web")
+    async with serving(server, tmp_path) as kubeconfig:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", *OWN_COMMAND),
+            env={**os.environ, **environment(kubeconfig)},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            _, error = await process.communicate()
+    assert process.returncode
+    assert "an API server does not know of nftlbpolicies yet: starting anew" in error.decode()
+    assert server.kube.writes == []
+
+
+async def test_it_ends_and_gives_its_lease_back_while_it_waits_for_definitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_NFTLB_LEADER_ELECTION", "on")
+    server = LateApiServer()
+    server.late_until = sys.maxsize
+
+    def holder() -> str | None:
+        leases = [each for each in server.kube.writes if each.resource is LEASES]
+        return leases[-1].body["spec"]["holderIdentity"] if leases else None
+
+    async with serving(server, tmp_path) as kubeconfig, operator(kubeconfig, OWN_COMMAND), asyncio.timeout(60):
+        while not holder() or not server.asked:
+            await asyncio.sleep(0.02)
+    assert holder() == ""
 
 
 async def test_it_starts_before_the_api_server_has_made_its_own_service(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> 
     kube.put(FARMS, raw_service_farm(name="a", version=3))
     async with watching(kube, cache):
         assert FarmKey("default", "a") in dict(cache.farms.items())
-    assert kube.listed == [{"metadata": {"namespace": "default", "name": "a"}}]
+    assert kube.listed == [{"metadata": {"namespace": "default", "name": "a", "resourceVersion": "3"}}]
 
 
 async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache) -> None:
@@ -83,3 +83,27 @@ async def test_a_cluster_without_service_cidrs_is_not_waited_for(cache: Cache) -
     await asyncio.wait_for(watch.until_listed(), 1)
     for task in (run, *others):
         task.cancel()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_list_with_an_older_state_than_is_known_is_one_of_a_restored_etcd(cache: Cache, is_gone: bool) -> None:
+    """``etcdutl snapshot restore --bump-revision``: the list is newer than all that was seen, its objects are not."""
+    ingest = Ingest(cache)
+    ingest.put(FARMS, raw_service_farm(name="a", version=8))
+    if is_gone:
+        ingest.remove(FARMS, raw_service_farm(name="a", version=9))
+    kube = FakeKube()
+    kube.put(FARMS, raw_service_farm(name="a", version=5))
+    kube.version = 1000
+    with pytest.raises(
+        errors.RestoredError, match=f"nftlbfarms a is of resourceVersion 5, after {9 if is_gone else 8}"
+    ):
+        await Informers(kube, ingest, lambda _: None).run(FARMS)
+
+
+async def test_a_list_from_the_memory_of_a_server_that_lags_is_none(cache: Cache) -> None:
+    Ingest(cache).put(FARMS, raw_service_farm(name="a", version=8))
+    kube = FakeKube()
+    kube.put(FARMS, raw_service_farm(name="a", version=5))
+    async with watching(kube, cache) as task:
+        assert not task.done()

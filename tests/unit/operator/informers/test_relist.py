@@ -78,10 +78,27 @@ async def test_a_service_that_cannot_be_parsed_stops_no_other() -> None:
         await lister.fill()
     assert cache.services.get(ServiceKey("default", "web")) is not None
     assert [(each["event"], each["name"]) for each in logs] == [("cannot parse object, ignored", "malformed")]
-    task = asyncio.create_task(lister.run(every_s=300))
-    await asyncio.sleep(600)
+    with capture_logs() as logs:
+        task = asyncio.create_task(lister.run(every_s=300))
+        await asyncio.sleep(600)
     assert not task.done()
     task.cancel()
+    assert logs == [], "it is no change that a watch missed"
+    kube.services = [raw_service("web", version=6)]
+    await lister.fill_services()
+    assert cache.unreadable == {}, "it is gone"
+
+
+async def test_services_of_a_restored_etcd_are_noticed() -> None:
+    cache = Cache()
+    ingest = Ingest(cache)
+    ingest.put(SERVICES, raw_service(version=50))
+    lister = Lister(_Kube(services=[raw_service(version=5)]), ingest, lambda _: None)
+    with pytest.raises(errors.RestoredError, match="services web is of resourceVersion 5, after 50"):
+        await lister.fill_services()
+    lister.note_event_of_kopf(of_list=True)
+    with pytest.raises(errors.RestoredError):
+        await asyncio.wait_for(lister.run(every_s=300), 10)
 
 
 async def test_changes_that_kopf_reports_cause_no_lists_but_its_own_lists_do() -> None:

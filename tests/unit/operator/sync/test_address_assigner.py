@@ -28,7 +28,7 @@ from kube_nftlb.operator.sync.pool_statuses import PoolStatuses
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from tests.builders.metadata import raw_metadata
 from tests.builders.nodes import raw_node
-from tests.builders.pools import raw_balanced, raw_pool
+from tests.builders.pools import raw_balanced, raw_judged, raw_pool
 from tests.builders.services import raw_service
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
@@ -230,6 +230,20 @@ async def test_the_pool_says_how_many_are_used(operator: Operator) -> None:
     assert (status["services"], status["ipv4"]) == (1, {"size": 3, "used": 1, "free": 2})
     conditions = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
     assert conditions == [("Accepted", "True", "Valid"), ("AddressesFree", "True", "AddressesFree")]
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+async def test_a_pool_whose_status_somebody_changed_gets_its_own_back(operator: Operator, generation: int) -> None:
+    """Or that has another generation, and no difference."""
+    await asyncio.sleep(3)
+    known = operator.kube.find(ADDRESS_POOLS, "pool") or {}
+    changed = raw_judged({**known, "metadata": {**known["metadata"], "generation": generation}}, status="False")
+    del changed["metadata"]["resourceVersion"]
+    operator.kube.put(ADDRESS_POOLS, changed)
+    await asyncio.sleep(3)
+    status = (operator.kube.find(ADDRESS_POOLS, "pool") or {})["status"]
+    accepted = {each["type"]: each for each in status["conditions"]}["Accepted"]
+    assert (accepted["status"], accepted["observedGeneration"]) == ("True", generation)
 
 
 async def test_a_pool_is_refused_when_a_node_gets_an_address_of_it(operator: Operator) -> None:

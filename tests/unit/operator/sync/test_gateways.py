@@ -370,6 +370,15 @@ async def test_a_status_that_the_api_server_does_not_keep_is_not_written_again_a
         await asyncio.sleep(30)
         assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
         assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 1
+        # Made anew, with the same name.
+        known = kube.find(GATEWAY_CLASSES, "nftlb") or {}
+        kube.remove(GATEWAY_CLASSES, "nftlb")
+        await asyncio.sleep(2)
+        metadata = {**known["metadata"], "uid": "another", "resourceVersion": ""}
+        kube.put(GATEWAY_CLASSES, {**known, "metadata": metadata, "status": {}})
+        await asyncio.sleep(30)
+        assert conditions(kube, GATEWAY_CLASSES, "nftlb")["Accepted"] == ("True", "Accepted")
+        assert len([write for write in kube.writes if write.resource is GATEWAY_CLASSES]) == 2
 
 
 async def test_a_kind_is_gone_once_its_definition_says_so(kube: GatewayKube, time: VirtualTime) -> None:

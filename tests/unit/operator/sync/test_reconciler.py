@@ -525,3 +525,20 @@ async def test_a_farm_says_which_external_ips_its_service_does_not_get(operator:
     assert accepted()[0] == "Valid"
     for task in worker:
         task.cancel()
+
+
+async def test_a_service_that_cannot_be_read_keeps_its_farms_until_it_is_gone(operator: Operator) -> None:
+    operator.ingest.remove(FARMS, raw_farm(version=11))
+    operator.farm_writer.raw = raw_service_farm
+    operator.take(FARMS, raw_service_farm(version=50))
+    malformed = {**raw_service(version=60), "spec": {"ports": [{"port": "http"}]}}
+    with pytest.raises(ValueError, match="validation error"):
+        operator.take(SERVICES, malformed)
+    operator.loop.services.queue.add(ServiceKey("default", "web"))
+    worker = asyncio.create_task(operator.loop.services.work())
+    await asyncio.sleep(1)
+    assert operator.farm_writer.writes == []
+    operator.loop.mark(operator.ingest.remove(SERVICES, raw_service(version=70)))
+    await asyncio.sleep(1)
+    worker.cancel()
+    assert operator.farm_writer.writes == ["delete web--http"]

@@ -23,7 +23,7 @@ class Writing:
         self.written: list[tuple[float, FarmKey]] = []
         self.took_s = 0.005
         self.overloaded = False
-        self.tasks = [asyncio.create_task(self.queue.work(self._write, self._until_budget)) for _ in range(4)]
+        self.tasks = [asyncio.create_task(self.queue.work("status", self._write, self._until_budget)) for _ in range(4)]
 
     async def _until_budget(self) -> None:
         if (wait_s := self.budget.wait_s(self.clock())) > 0:
