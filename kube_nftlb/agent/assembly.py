@@ -75,7 +75,9 @@ async def assemble(
     nftables = NftablesEngine(nft, netfilter, elements, connections, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
     engines = Engines(nftables, nftlb, clock)
-    state = LoopState(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
+    state = LoopState(
+        engines, FeatureProbe(nft, clock), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits
+    )
     watch.call(state.wake.set)
     links = PodAddresses(settings.pods_file)
     try:

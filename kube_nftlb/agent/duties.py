@@ -111,6 +111,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     drains = Drains(state.draining, connections, reconciler.progress, reporter.changed)
     node_watch = NodeWatch(kube, state, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
+    node_watch.on_facts = health_checks.hosts_changed
     rules = _proxy_rules(stack)
     takeover = _takeover(rules, state, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
     # nftlb ends at the same time as the agent, which is no news for the Node's Events.

@@ -1,7 +1,6 @@
 """Watch what decisions need besides farms: this Node, the addresses of all nodes, and the ServiceCIDRs."""
 
 import asyncio
-import contextlib
 import ipaddress
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
 """Interval in seconds between reads of the node's addresses, if node ports depend on them."""
+_RETRY_S = 1
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,10 @@ class NodeWatch:
         self._own_node = own_node
         self._count = count
         self._announcing = announcing
-        self._local_ips: tuple[str, ...] = ()
+        self.on_facts: Callable[[], None] = lambda: None
+        """Called whenever the addresses for healthCheckNodePorts may have changed."""
+        self._local_ips: tuple[str, ...] | None = None
+        """The addresses of all interfaces; None before they have been read."""
         self._service_cidrs: dict[str, tuple[str, ...]] | None = None
         own_node.subscribe(self._tell)
 
@@ -73,7 +76,10 @@ class NodeWatch:
         self._count(number)
 
     def _tell(self) -> None:
+        self.on_facts()
         if not self._own_node.known or self._service_cidrs is None:
+            return
+        if self._settings.node_port_addresses is not None and self._local_ips is None:
             return
         ranges: dict[Family, set[str]] = {"ipv4": set(), "ipv6": set()}
         for cidrs in self._service_cidrs.values():
@@ -89,7 +95,7 @@ class NodeWatch:
             self._own_node.current,
             pod_cidrs=settings.pod_cidrs,
             port_ranges=settings.node_port_addresses,
-            local_ips=self._local_ips,
+            local_ips=self._local_ips or (),
         )
 
     async def _watch_service_cidrs(self) -> None:
@@ -117,11 +123,15 @@ class NodeWatch:
 
     async def _watch_addresses(self) -> None:
         while self._settings.node_port_addresses is not None:
-            with contextlib.suppress(OSError):
+            try:
                 local_ips = await asyncio.to_thread(_addresses)
-                if local_ips != self._local_ips:
-                    self._local_ips = local_ips
-                    self._tell()
+            except OSError as error:
+                _log.warning("cannot read the addresses of this node, retrying", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if local_ips != self._local_ips:
+                self._local_ips = local_ips
+                self._tell()
             await asyncio.sleep(_ADDRESSES_EVERY_S)
 
 
@@ -131,7 +141,7 @@ def _cidrs(raw: JsonObject) -> tuple[str, ...]:
 
 def _addresses() -> tuple[str, ...]:
     with rtnetlink.connected() as ip:
-        return tuple(sorted({entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr()}))
+        return tuple(sorted(set(map(rtnetlink.own_address, ip.get_addr()))))
 
 
 class _Known(NamedTuple):

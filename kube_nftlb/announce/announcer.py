@@ -178,7 +178,7 @@ class Announcer:
             self._failed(ip, error)
 
     def _failed(self, ip: str, error: Exception) -> None:
-        self._ownership.failed(ip)
+        self._ownership.failed(ip, refused=isinstance(error, errors.KubeError))
         _log.warning("cannot read or write who holds an address, retrying", ip=ip, error=str(error) or repr(error))
         if not isinstance(error, errors.KubeError) and not self._away:
             self._away = True

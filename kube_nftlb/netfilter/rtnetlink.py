@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -17,3 +18,11 @@ def connected(*, strict: bool = False) -> Iterator[IPRoute]:
             yield ip
     except NetlinkError as error:
         raise OSError(error.code, str(error)) from error
+
+
+def own_address(entry: Any) -> str:
+    """Return the host's own address in a message about one.
+
+    Where there is a peer, as with PPP, IFA_ADDRESS is the peer's (linux/if_addr.h).
+    """
+    return str(entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS"))

@@ -60,7 +60,9 @@ class FakeNode(Generic[E]):
         self.engine = self.make_engine()
         engines = Engines(self.nftables, self.engine, self.clock)
         latency = ProgrammingLatency(datetime.now(UTC))
-        self.state = LoopState(engines, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
+        self.state = LoopState(
+            engines, FeatureProbe(self.nft, self.clock), latency, self.connections, self.clock, self.limits
+        )
         self.loop = Reconciler(
             self.state,
             engines,

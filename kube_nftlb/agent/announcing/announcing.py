@@ -173,7 +173,9 @@ class Announcing:
         """Wait for all that is needed, and until what was programmed before is verified: nothing is given up for it."""
         known_at: float | None = None
         while True:
-            if self._pools.knows_pools and self._facts.nodes and self._facts.interfaces and self._state.complete:
+            # There may be no interface for ARP and NDP: BGP needs none.
+            is_read = self._facts.interfaces is not None
+            if self._pools.knows_pools and self._facts.nodes and is_read and self._state.complete:
                 known_at = known_at or time.monotonic()
                 if not self._awaits_kernel() or time.monotonic() > known_at + _BEGIN_WITHIN_S:
                     return

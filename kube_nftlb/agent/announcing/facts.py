@@ -37,7 +37,8 @@ class Facts:
     nodes: Mapping[str, NodeSeen] = field(default_factory=dict)
     node_ips: Collection[str] = ()
     """Addresses of nodes, which are theirs whatever a pool or a Service says."""
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[Interface, ...] | None = None
+    """Those of this node that can announce; None before they have been read."""
     peers: Collection[BGPPeer] | None = None
     """The routers of all nodes; None if another daemon knows them."""
 
@@ -115,7 +116,7 @@ class Facts:
 
     def _address(self, ip: str, announce: Announce, ordered: tuple[str, ...]) -> Address:
         l2 = announce.on_segment or _ON_SEGMENT
-        link = interface_of(ip, self.interfaces, l2.interfaces)
+        link = interface_of(ip, self.interfaces or (), l2.interfaces)
         own = self.nodes.get(self.me, _ABSENT)
         here = NodeHere(
             link.name if link is not None else "", own.excluded, l2.node_selector.selects(own.labels), own.leaves

@@ -18,7 +18,8 @@ from kube_nftlb.kube.resources import ADDRESS_POOLS
 _WAIT_S: Final = 10.0
 """So long farms wait for the list of pools, once all else is known."""
 _LOOK_S: Final = 0.05
-_NOT_ALLOWED: Final = (403, 404)
+_ABSENT: Final = 404
+_NOT_ALLOWED: Final = (403, _ABSENT)
 """The API server's answers if the agent may not list pools, or the cluster has no such resource."""
 
 _log = structlog.get_logger()
@@ -32,6 +33,8 @@ class PoolWatch:
         self._state = state
         self._on_change = on_change
         self._pools: Pools | None = None
+        self._absent_since: float | None = None
+        """Since when the cluster has had no such resource."""
         state.pools.wait()
 
     @property
@@ -45,6 +48,13 @@ class PoolWatch:
             tasks.create_task(watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._take, self._failed))
             tasks.create_task(self._bound_wait())
 
+    def _begin_without(self, error: errors.KubeError) -> None:
+        """Go on without pools if their definition is gone for good: Services keep the addresses of one that is gone."""
+        if error.status == _ABSENT:
+            self._absent_since = self._absent_since or time.monotonic()
+            if time.monotonic() > self._absent_since + _WAIT_S:
+                self._take({})
+
     def _take(self, pools: Mapping[str, AddressPool]) -> None:
         self._pools = Pools(pools.values(), self._pools)
         self._state.set_pools(self._pools.assignable)
@@ -54,6 +64,7 @@ class PoolWatch:
         _log.warning("cannot watch address pools, retrying", error=str(error))
         if isinstance(error, errors.KubeError) and error.status in _NOT_ALLOWED and not self.knows_pools:
             self._state.set_pools(())
+            self._begin_without(error)
 
     async def _bound_wait(self) -> None:
         """Have farms programmed without the addresses of pools, if these cannot be listed although all else can."""

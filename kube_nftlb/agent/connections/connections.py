@@ -126,7 +126,8 @@ class Connections:
             self._news.clear()
             if await self.look():
                 await self._clock.sleep(rest_s(self._clock.now() - began))
-            wait_s = min(max(self._allowed.next_due() - self._clock.now(), 0), _IDLE_S)
+            longest_s = _RETRY_S if self._unanswered.pending else _IDLE_S
+            wait_s = min(max(self._allowed.next_due() - self._clock.now(), 0), longest_s)
             await self._clock.wait(self._news, wait_s)
 
     async def _keep_forgetting_bypassed(self) -> None:

@@ -43,6 +43,11 @@ class UnansweredConnections:
         if farm is not None and farm.spec.mode in _TRANSLATED:
             self._changed[name] = farm
 
+    @property
+    def pending(self) -> bool:
+        """True if there are farms to look for."""
+        return bool(self._changed)
+
     def take(self) -> Waiting:
         """Return the farms that have changed since the last time."""
         changed, self._changed = self._changed, {}

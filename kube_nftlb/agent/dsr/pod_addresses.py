@@ -17,7 +17,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
-from kube_nftlb.agent.dsr.survey import ARP, read_links, set_arp, survey
+from kube_nftlb.agent.dsr.survey import ARP, Link, read_links, set_arp, survey
 from kube_nftlb.netfilter import namespaces
 
 _log = structlog.get_logger()
@@ -101,7 +101,8 @@ class PodAddresses:
     def _give(self, ip: str, pod: PodLink, vips: frozenset[str]) -> None:
         def configure() -> None:
             with IPRoute() as netlink:
-                link = next(link for link in read_links(netlink) if link.name == pod.interface and ip in link.ips)
+                if (link := _link(netlink, pod.interface, ip)) is None:
+                    raise FileNotFoundError(f"the pod has no interface {pod.interface} with its address any more")
                 present = {address.get_attr("IFA_ADDRESS") for address in netlink.get_addr()}
                 known = self._record.get(ip)
                 if known is None or known.namespace != pod.namespace:
@@ -124,9 +125,7 @@ class PodAddresses:
 
         def restore() -> None:
             with IPRoute() as netlink:
-                link = next(
-                    (link for link in read_links(netlink) if link.name == entry.interface and ip in link.ips), None
-                )
+                link = _link(netlink, entry.interface, ip)
                 # The number of a namespace that has gone may be another's now.
                 if link is None:
                     return
@@ -158,12 +157,21 @@ class PodAddresses:
         temporary.replace(self._file)
 
 
+def _link(netlink: IPRoute, name: str, ip: str) -> Link | None:
+    """Return the interface with a name and an address, None if there is none (any more)."""
+    return next((link for link in read_links(netlink) if link.name == name and ip in link.ips), None)
+
+
 def _read(file: Path) -> dict[str, _Entry]:
     try:
         content = json.loads(file.read_text())
+        return {ip: _Entry(**{**entry, "vips": frozenset(entry["vips"])}) for ip, entry in content.items()}
     except FileNotFoundError:
         return {}
-    return {ip: _Entry(**{**entry, "vips": frozenset(entry["vips"])}) for ip, entry in content.items()}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # Of another version, or cut off.
+        _log.warning("cannot read which addresses pods have: those stay", file=str(file), error=repr(error))
+        return {}
 
 
 def _enter(namespace: int, function: Any) -> None:

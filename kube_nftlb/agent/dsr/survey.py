@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl import RTM_SETLINK
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 
 from kube_nftlb.agent.dsr.modes import Links, PodLink
-from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter import namespaces, rtnetlink
 
 _ETHERNET = 1
 _GLOBAL = 0
@@ -111,7 +111,7 @@ def read_links(netlink: IPRoute) -> list[Link]:
     ips: dict[int, set[str]] = {}
     for address in netlink.get_addr():
         if address["scope"] == _GLOBAL:
-            ips.setdefault(address["index"], set()).add(address.get_attr("IFA_ADDRESS"))
+            ips.setdefault(address["index"], set()).add(rtnetlink.own_address(address))
     return [_link(raw, frozenset(ips.get(raw["index"], ()))) for raw in netlink.get_links()]
 
 

@@ -51,6 +51,8 @@ class HealthCheckPorts:
         self._requests: dict[FarmKey, PortRequest] = {}
         self._checks: dict[int, Check] = {}
         self._servers: dict[int, HttpServer] = {}
+        self._listens_on: tuple[str, ...] = ()
+        """The addresses of all of them."""
         self._connections: Connections = {}
         """To all of them: tenants choose how many there are."""
         self._failing: set[Subject] = set()
@@ -73,6 +75,11 @@ class HealthCheckPorts:
             self.remove(key)
         for farm in present.values():
             self.put(farm)
+
+    def hosts_changed(self) -> None:
+        """Listen on the addresses that ``hosts`` returns now."""
+        if self._servers and self._hosts() != self._listens_on:
+            self._wake.set()
 
     def _set(self, key: FarmKey, request: PortRequest | None) -> None:
         if self._requests.get(key) == request:
@@ -102,8 +109,12 @@ class HealthCheckPorts:
     async def _apply(self) -> dict[Subject, list[PortFailure]]:
         """Open and close ports as the farms need; return the failures by object."""
         self._checks, conflicts = service_health.decide(self._requests.values())
-        for port in self._servers.keys() - self._checks.keys():
+        # One address may be part of the next: ports are closed before any is opened.
+        hosts = self._hosts()
+        closed = self._servers.keys() - self._checks.keys() if hosts == self._listens_on else list(self._servers)
+        for port in closed:
             self._servers.pop(port).close()
+        self._listens_on = hosts
         problems = defaultdict[Subject, list[PortFailure]](list)
         for port, check in self._checks.items():
             if port not in self._servers and (reason := await self._open(port)):
@@ -119,7 +130,7 @@ class HealthCheckPorts:
             return f"the limit of {self._ports_max} ports is reached, half of the limit of open files"
         server = HttpServer(lambda _path: self._answer(port), shared=self._connections)
         try:
-            await server.listen(self._hosts(), port)
+            await server.listen(self._listens_on, port)
         except OSError as error:
             return error.strerror or str(error)
         self._servers[port] = server

@@ -30,6 +30,8 @@ SETTLE_S = 0.05
 PENDING_S = 2.0
 """Time in seconds for which changes must be pending for that alone to be reported."""
 RETRY_S = 1.0
+RETRY_MAX_S = 5.0
+"""The first and the longest pause in seconds after a failure; it doubles each time."""
 HEARTBEAT_S = 60.0
 """Interval in seconds between reports if nothing changed. Those are whole: the operator may have written meanwhile."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
@@ -95,6 +97,7 @@ class NodeReporter:
         loop = asyncio.get_running_loop()
         written_at = loop.time() - report_interval_s(self._nodes)
         again: asyncio.TimerHandle | None = None
+        retry_s = RETRY_S
         while True:
             await MonotonicClock().wait(self._changed, max(written_at + HEARTBEAT_S - loop.time(), 0))
             rest_s = written_at + self._between_s(loop.time()) - loop.time()
@@ -105,20 +108,25 @@ class NodeReporter:
             now = datetime.now(tz=UTC)
             announced = self.addresses(), self.bgp()
             status = node_status(state.progress, state.sent, self._versions, self._written, now, *announced)
-            wait_s = self._due_in_s(status, state.progress, loop.time(), written_at)
+            # What has failed may have been done all the same.
+            failed = retry_s > RETRY_S
+            wait_s = 0 if failed else self._due_in_s(status, state.progress, loop.time(), written_at)
             if wait_s is None:
                 continue
             if wait_s > 0:
                 again = loop.call_later(wait_s, self._changed.set)
                 continue
             try:
-                await self._write(status, whole=loop.time() - written_at >= HEARTBEAT_S)
-                written_at = loop.time()
+                await self._write(status, whole=failed or loop.time() - written_at >= HEARTBEAT_S)
+                written_at, retry_s = loop.time(), RETRY_S
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("cannot write NftlbNode status, retrying", error=str(error))
-                self._written = None
+                if isinstance(error, errors.NotFoundError):
+                    self._written = None
                 self._changed.set()
-                await asyncio.sleep(RETRY_S)
+                # All nodes fail at once, and an API server that comes back is not to hear of all at once again.
+                await asyncio.sleep(retry_s * (0.5 + self._chance()))
+                retry_s = min(retry_s * 2, RETRY_MAX_S)
 
     def _between_s(self, now: float) -> float:
         return report_interval_s(self._nodes, self._changes.per_s(now), self._interval_s)

@@ -25,6 +25,9 @@ Unsupported = Callable[[NodeFarm], Blocker | None]
 
 _SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec; fix or delete it"
 
+_FEATURE_RETRY_S = 60.0
+"""After so many seconds a feature that the kernel lacks is looked for again: a module may have been loaded."""
+
 
 class Facts(NamedTuple):
     """Everything that a decision on a farm depends on."""
@@ -123,7 +126,7 @@ def decide(facts: Facts, unsupported: Unsupported) -> Decision:
     if facts.backing_off:
         return Withdraw()
     if facts.missing_feature is not None:
-        return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
+        return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature), _FEATURE_RETRY_S)
     served = node_farm(farm, facts.node, facts.links, lost_listeners(facts.loss))
     if (blocker := _blocker(served, facts.links, unsupported)) is None:
         return Serve(served, lost)

@@ -278,6 +278,8 @@ class FarmIndex:
         again = [key for key, at in self._look_again_at.items() if at <= now]
         for key in again:
             del self._look_again_at[key]
+        # The kernel may have by now what it lacked.
+        self.unprobed.update(self._farms.keys() & again)
         return [*due, *again]
 
     def _retry(self, key: FarmKey) -> None:

@@ -75,8 +75,13 @@ class Reconciler:
 
     async def run(self) -> None:
         """Reconcile until ``stop`` is called."""
-        with suppress(errors.KubeNftlbError):
+        try:
             await self._engines.restore()
+        except errors.KubeNftlbError:
+            pass
+        except Exception:
+            # Whatever is in the kernel: the first pass compares it with what is to be there.
+            _log.exception("cannot restore what the engines had")
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:

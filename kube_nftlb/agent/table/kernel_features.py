@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kube_nftlb.agent.clock import Clock, MonotonicClock
 from kube_nftlb.agent.table.farm_options import helper_declaration
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.netfilter.libnftables import Nftables
 
+_AGAIN_S = 30.0
+"""Less than after which a farm that needs a missing feature is decided on again (``sync.decide``)."""
 _TABLE = "kube-nftlb-probe"
 
 
@@ -42,18 +45,25 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
 
 
 class FeatureProbe:
-    """Probes each feature once in the agent's lifetime."""
+    """Probes each feature until the kernel has it: a module may be loaded later, or memory have been short."""
 
-    def __init__(self, nft: Nftables) -> None:
+    def __init__(self, nft: Nftables, clock: Clock = MonotonicClock()) -> None:  # noqa: B008 - it has no state
         self._nft = nft
-        self._supported: dict[Feature, bool] = {}
+        self._clock = clock
+        self._supported: set[Feature] = set()
+        self._missing_until: dict[Feature, float] = {}
+        """When those are due to be probed again that the kernel did not have, in seconds of the clock."""
 
     async def probe(self, spec: FarmSpec) -> None:
         """Probe what a farm needs, so that ``missing`` is known."""
         for feature in needed(spec):
-            if feature not in self._supported:
-                self._supported[feature] = await self._nft.check(feature.probe) is None
+            if feature in self._supported or self._clock.now() < self._missing_until.get(feature, 0):
+                continue
+            if await self._nft.check(feature.probe) is None:
+                self._supported.add(feature)
+            else:
+                self._missing_until[feature] = self._clock.now() + _AGAIN_S
 
     def missing(self, spec: FarmSpec) -> str | None:
         """Return the features that the kernel lacks for a farm, or None."""
-        return "; ".join(feature.lacking for feature in needed(spec) if not self._supported.get(feature, False)) or None
+        return "; ".join(feature.lacking for feature in needed(spec) if feature not in self._supported) or None

@@ -20,8 +20,8 @@ _OUTDATED_S: Final = 30.0
 """How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
 _ORPHAN_S: Final = 60.0
 """How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
-_ASK_AGAIN_S: Final = 0.5
-"""The shortest time between two requests to the API server for one address."""
+_ASK_AGAIN_S, _ASK_MAX_S = 0.5, 8.0
+"""The shortest time between two requests to the API server for one address; each refusal doubles it."""
 
 
 _SUPERSEDED_FIRST_S, _SUPERSEDED_MAX_S = 10.0, 300.0
@@ -89,6 +89,8 @@ class _Known:
     """A write whose outcome is not known yet."""
     asked_at: float = -math.inf
     """When the API server was asked last, to write or to read."""
+    rest_s: float = _ASK_AGAIN_S
+    """How long it is not asked again."""
 
 
 class Ownership:
@@ -144,7 +146,7 @@ class Ownership:
             known.newest = int(record.version)
         elif before.version:
             known.newest += 1
-        known.record, known.read_at, known.asked = record, now, None
+        known.record, known.read_at, known.asked, known.rest_s = record, now, None, _ASK_AGAIN_S
         if record.mac:
             self._macs.add(record.mac)
         if record.holder == before.holder:
@@ -164,10 +166,12 @@ class Ownership:
         act, address = self.acts.get(ip), self._addresses.get(ip, _GONE)
         return act is not None and act.answer and self._me in address.candidates
 
-    def failed(self, ip: str) -> None:
-        """Take note that a write was refused, or not answered: the next decision is by what is seen then."""
+    def failed(self, ip: str, *, refused: bool = False) -> None:
+        """Take note that a request was refused, or not answered: the next decision is by what is seen then."""
         if (known := self._known.get(ip)) is not None:
             known.asked = None
+            if refused:
+                known.rest_s = min(2 * known.rest_s, _ASK_MAX_S)
 
     def api(self, *, away: bool, now: float) -> None:
         """Take note whether the API server can be reached."""
@@ -220,8 +224,8 @@ class Ownership:
             watch += [Peer(ip, address.link, act.watch)] if act.watch else []
             if act.answer and known.fence[0] and now < known.fence[1]:
                 fence.append(Peer(ip, address.link, known.fence[0]))
-            if (act.write or act.read) and now < known.asked_at + _ASK_AGAIN_S:
-                times.append(known.asked_at + _ASK_AGAIN_S)
+            if (act.write or act.read) and now < known.asked_at + known.rest_s:
+                times.append(known.asked_at + known.rest_s)
             elif act.write and known.asked is None:
                 known.asked, known.asked_at = act.write, now
                 writes.append(Writing(ip, act.write, known.record, address.mac))

@@ -2,11 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+import pytest
+from structlog.testing import capture_logs
+
+from kube_nftlb.agent import node_watch
 from kube_nftlb.agent.announcing.nodes import NodeSeen
-from kube_nftlb.agent.node_watch import watch_node_ips
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.node_watch import NodeWatch, watch_node_ips
+from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.kube.resources import NODES
+from kube_nftlb.settings import AgentSettings
 from tests.fakes.kube import FakeKube
 
 
@@ -57,3 +65,39 @@ async def test_what_bears_on_announcing_addresses_is_news_where_somebody_asks_fo
     await kube.delivered()
     assert seen[1:] == [{"n1": NodeSeen({"a": "b"}, ipv4="172.31.0.11")}]
     task.cancel()
+
+
+async def test_nothing_is_told_of_a_node_before_its_addresses_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Farms without their node ports would be programmed, and clients of those that are refused."""
+    known: list[tuple[str, ...]] = []
+
+    class State:
+        def set_node(self, facts: NodeFacts, _: object) -> None:
+            known.append(facts.all_port_ips)
+
+        def set_node_ips(self, _: object) -> None:
+            pass
+
+    problems = [OSError("no memory")] * 2
+
+    def read() -> tuple[str, ...]:
+        if problems:
+            raise problems.pop()
+        return ("172.31.0.11", "192.0.2.1")
+
+    monkeypatch.setattr(node_watch, "_addresses", read)
+    monkeypatch.setattr(node_watch, "_RETRY_S", 0.01)
+    kube, own_node = FakeKube(), OwnNode("n1")
+    kube.put(NODES, raw("n1", 1, "172.31.0.11"))
+    settings = AgentSettings.from_environment(
+        {"KUBE_NFTLB_NODE_NAME": "n1", "KUBE_NFTLB_NODE_PORT_ADDRESSES": "172.31.0.0/24"}
+    )
+    watch = NodeWatch(kube, cast("LoopState", State()), own_node, settings)
+    with capture_logs() as logs:
+        task = asyncio.create_task(watch.run())
+        async with asyncio.timeout(10):
+            while not known:
+                await asyncio.sleep(0.001)
+    task.cancel()
+    assert set(known) == {("172.31.0.11",)}
+    assert [each["event"] for each in logs] == ["cannot read the addresses of this node, retrying"] * 2

@@ -1,5 +1,6 @@
 """First packets to endpoints that are gone are forgotten, so that the next one finds another endpoint."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -105,3 +106,19 @@ async def test_what_the_kernel_does_not_tell_is_looked_for_again() -> None:
     kernel.problem = None
     assert await connections.look()
     assert kernel.entries == []
+
+
+async def test_it_is_looked_for_again_soon() -> None:
+    kernel, clock = FakeConntrack(entry(GONE)), FakeClock()
+    connections = Connections(kernel, kernel, clock)
+    connections.changed("web", wanted(), BEFORE)
+    kernel.problem = errors.KernelError("no memory")
+    began = clock.time
+    task = asyncio.create_task(connections.keep_looking())
+    while clock.time == began:
+        await asyncio.sleep(0)
+    kernel.problem = None
+    while kernel.entries:
+        await asyncio.sleep(0)
+    task.cancel()
+    assert clock.time - began < 5

@@ -46,8 +46,8 @@ class Agent:
         self.events, self.progress, self.clock = FakeEvents(), Progress(), FakeClock()
         self.progress.lag.advanced((1,), (0,), self.clock.now(), pending=False)
         state = AgentHealth(self.progress, OwnNode("node-1"), 60, self.clock)
-        hosts = ("127.0.0.1",)
-        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: hosts, self.clock, ports_max)
+        self.hosts: tuple[str, ...] = ("127.0.0.1",)
+        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: self.hosts, self.clock, ports_max)
         self.task = asyncio.create_task(self.ports.run())
 
     async def ask(self, port: int) -> tuple[int, dict[str, Any]]:
@@ -113,6 +113,21 @@ async def test_a_port_follows_its_farm(agent: Agent) -> None:
     assert await agent.ask(port) == (0, {})
     agent.ports.put(balanced(None, LOCAL))
     await agent.until_status(other, 0)
+
+
+async def test_ports_follow_the_addresses_of_the_node(agent: Agent) -> None:
+    port, other = free_port(), free_port()
+    agent.ports.put(balanced(port, LOCAL))
+    agent.ports.put(balanced(other, LOCAL, name="api--http", owner="api"))
+    await agent.until_status(port, 200)
+    agent.hosts = ("127.0.0.2",)
+    agent.ports.hosts_changed()
+    await agent.until_status(port, 0)
+    await agent.until_status(other, 0)
+    agent.hosts = ("127.0.0.2", "127.0.0.1")
+    agent.ports.hosts_changed()
+    await agent.until_status(port, 200)
+    await agent.until_status(other, 200)
 
 
 async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Agent) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, NoReturn
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.status.node_reporter import HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
@@ -167,3 +169,26 @@ async def test_the_first_count_of_connections_after_a_change_is_told_at_once_and
     assert await count(5, 0) == 1
     assert await count(6, 0) == 0
     assert await count(7, 3) == 1
+
+
+async def test_failures_are_retried_ever_more_slowly_and_what_failed_is_written_whole(node: Reporting) -> None:
+    node.reporter.changed()
+    await asyncio.sleep(5 * INTERVAL_S)
+    tries = 0
+
+    async def patch(*_: Any, **__: Any) -> NoReturn:
+        nonlocal tries
+        tries += 1
+        raise errors.KubeError(429, "TooManyRequests", "later")
+
+    working, node.kube.patch = node.kube.patch, patch  # type: ignore[method-assign]  # an API server that refuses
+    before = len(node.kube.writes)
+    node.state.progress.changed_at = node.state.progress.watermark = 7
+    node.reporter.changed()
+    await asyncio.sleep(61)
+    assert 8 <= tries <= 15
+    assert len(node.kube.writes) == before, "nothing else is asked for"
+    node.kube.patch = working  # type: ignore[method-assign]
+    await asyncio.sleep(10)
+    (write,) = node.kube.writes[before:]
+    assert (write.body["status"]["watermark"], len(write.body["status"]) > 5) == ("7", True)

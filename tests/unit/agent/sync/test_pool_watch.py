@@ -61,6 +61,23 @@ async def test_an_agent_that_may_not_list_pools_goes_without(
     assert list(node.engine.farms) == ["web--http"]
 
 
+@pytest.mark.parametrize(("status", "begins"), [(403, False), (404, True)])
+async def test_addresses_of_pools_whose_definition_is_gone_are_announced_after_a_while(
+    node: Node, monkeypatch: pytest.MonkeyPatch, status: int, begins: bool
+) -> None:
+    monkeypatch.setattr(pool_watch, "_WAIT_S", 0.3)
+    kube = FakeKube()
+    kube.list_errors.extend([errors.KubeError(status, "Reason", "no pools here")] * 99)
+    async with watching(kube, node) as watch:
+        await asyncio.sleep(0.2)
+        assert not watch.knows_pools
+        if begins:
+            await eventually(lambda: watch.knows_pools)
+        else:
+            await asyncio.sleep(1.5)
+            assert not watch.knows_pools
+
+
 async def test_a_list_that_is_not_answered_holds_farms_up_for_some_seconds_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

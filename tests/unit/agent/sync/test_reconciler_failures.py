@@ -311,6 +311,14 @@ async def test_a_farm_that_needs_a_missing_feature_is_not_programmed(node: Node)
     assert node.loop.progress.problems == {}
 
 
+async def test_a_farm_is_programmed_once_the_kernel_has_what_it_lacked(node: Node) -> None:
+    node.nft.lacks = ("queue num",)
+    await node.program([farm(queue=3)], 10)
+    assert node.reason() == "KernelFeatureMissing"
+    node.nft.lacks = ()
+    await until(lambda: list(node.engine.farms) == ["web--http"] and node.loop.progress.problems == {})
+
+
 async def test_a_farm_that_begins_to_need_a_missing_feature_stays(node: Node) -> None:
     node.nft.lacks = ("queue num",)
     await node.program([farm(limits={"new": "5/second"})], 10)
