@@ -40,6 +40,7 @@ class Spent:
     sent: int
     received: int
     cpu_s: dict[str, float]
+    seconds: float
 
     def __sub__(self, before: "Spent") -> "Spent":
         return Spent(
@@ -47,6 +48,7 @@ class Spent:
             self.sent - before.sent,
             self.received - before.received,
             {program: value - before.cpu_s[program] for program, value in self.cpu_s.items()},
+            self.seconds - before.seconds,
         )
 
 
@@ -68,7 +70,7 @@ class Meter:
 
         counted = self._cluster.lab.inside(WHERE, interface).partition("eth0:")[2].split()
         cpu_s = {program: usage(pid).cpu_s for program, pid in self._pids.items()}
-        return Spent(self._requests(), int(counted[8]), int(counted[0]), cpu_s)
+        return Spent(self._requests(), int(counted[8]), int(counted[0]), cpu_s, time.monotonic())
 
     def _requests(self) -> dict[str, float]:
         """The requests by verb and resource, of all clients."""
@@ -82,20 +84,11 @@ class Meter:
         return found
 
 
-def without(spent: Spent, quiet: Spent, share: float) -> Spent:
-    """Return what was spent on changes alone: ``quiet`` is what would have been spent meanwhile, times ``share``."""
-    return Spent(
-        {key: max(0, value - quiet.requests.get(key, 0) * share) for key, value in spent.requests.items()},
-        max(0, int(spent.sent - quiet.sent * share)),
-        max(0, int(spent.received - quiet.received * share)),
-        {program: max(0, value - quiet.cpu_s[program] * share) for program, value in spent.cpu_s.items()},
-    )
-
-
 def note(what: str, spent: Spent, share: float = 1) -> None:
-    """Record what was spent on one of so many changes, or in so many minutes."""
+    """Record what was spent during one of so many changes, or in so many minutes, with what idle nodes ask."""
     print(what, json.dumps(spent.requests), spent.sent, spent.received, spent.cpu_s)
     told: dict[str, str | int | float] = {"agents": AGENTS, "for": what}
+    suite.record("agents", "time", "s", spent.seconds / share, **told)
     lists = sum(number for request, number in spent.requests.items() if request in LISTS)
     for metric, number in (
         ("statuses of nodes written", writes(spent, NODE_STATUS)),
@@ -176,15 +169,15 @@ def everywhere(cluster: Cluster, **wanted: Any) -> bool:
     return current and is_so and all(found.get(key) == value for key, value in wanted.items())
 
 
-def cost(meter: Meter, cluster: Cluster, quiet: Spent, change: Callable[[int], dict[str, Any]]) -> Spent:
+def cost(meter: Meter, cluster: Cluster, change: Callable[[int], dict[str, Any]]) -> Spent:
     """Return the cost of CHANGES changes. Each returns what shows that all nodes have it."""
-    before, began = meter.read(), time.monotonic()
+    before = meter.read()
     for number in range(CHANGES):
         wanted = change(number)
         eventually(lambda wanted=wanted: everywhere(cluster, **wanted), f"all nodes have {wanted}", WITHIN_S)  # type: ignore[misc]  # a bound loop variable
         # Each node tells of it within seconds of the others.
         time.sleep(SETTLED_S)
-    return without(meter.read() - before, quiet, (time.monotonic() - began) / QUIET_S)
+    return meter.read() - before
 
 
 @pytest.mark.long
@@ -204,8 +197,7 @@ def test_what_many_agents_ask_of_the_api_server() -> None:
                 time.sleep(QUIET_S)
                 before = meter.read()
                 time.sleep(QUIET_S)
-                quiet = meter.read() - before
-                note("a quiet minute", quiet, QUIET_S / 60)
+                note("a quiet minute", meter.read() - before, QUIET_S / 60)
 
                 def farm(number: int) -> dict[str, Any]:
                     scheduler = ("weight", "symhash")[number % 2]
@@ -216,10 +208,10 @@ def test_what_many_agents_ask_of_the_api_server() -> None:
                     put_slice(cluster, number + 2)
                     return {"readyBackends": number + 2}
 
-                changed = cost(meter, cluster, quiet, farm)
+                changed = cost(meter, cluster, farm)
                 note("a farm that changes", changed, CHANGES)
                 assert writes(changed, NODE_STATUS) <= 3 * CHANGES * (AGENTS + 1)
-                changed = cost(meter, cluster, quiet, endpoint)
+                changed = cost(meter, cluster, endpoint)
                 note("an endpoint that changes", changed, CHANGES)
                 assert writes(changed, NODE_STATUS) <= 2 * CHANGES * (AGENTS + 1)
                 assert writes(changed, FARM_STATUS) <= 4 * CHANGES

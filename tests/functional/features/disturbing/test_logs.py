@@ -5,6 +5,7 @@ packets (nft monitor trace), which names each rule that a packet meets.
 """
 
 import contextlib
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.engines
 
 _BEGUN, _ENDED = 7, 9
 """Ports of the node's loopback address on which nobody listens."""
+_SOURCE_PORT = re.compile(r" packet: .* tcp sport (\d+) ")
+_PREFIX = re.compile(r' log prefix "([^"]+)"')
 
 
 @contextlib.contextmanager
@@ -47,8 +50,22 @@ def traced(cluster: Cluster, node: str) -> Iterator[list[str]]:
         eventually(lambda: seen(_BEGUN), "nft reads the trace")
         yield found
         eventually(lambda: seen(_ENDED), "nft has read the trace")
-        lines = Path(output.name).read_text().splitlines()
-        found.extend(line.partition("log prefix ")[2].split('"')[1] for line in lines if "log prefix" in line)
+        found.extend(prefixes(Path(output.name).read_text()))
+
+
+def prefixes(trace: str) -> Iterator[str]:
+    """Yield each prefix once for each connection that has it: a client sends its first packet again if it must wait."""
+    source_ports: dict[str, str] = {}
+    logged = set()
+    for line in trace.splitlines():
+        packet = line.split()[2]
+        if source_port := _SOURCE_PORT.search(line):
+            source_ports[packet] = source_port[1]
+        if prefix := _PREFIX.search(line):
+            connection = source_ports[packet], prefix[1]
+            if connection not in logged:
+                logged.add(connection)
+                yield prefix[1]
 
 
 @FAMILIES
