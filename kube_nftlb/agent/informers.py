@@ -4,12 +4,12 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import __version__, names
+from kube_nftlb import __version__, errors, names
 from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.loop_state import LoopState
@@ -49,13 +49,22 @@ async def watch_farms(kube: Kube, state: LoopState, health_checks: HealthCheckPo
         await list_and_watch(kube, FARMS, handlers, transform=farms.take)
 
 
+class _Seen(NamedTuple):
+    fingerprint: int
+    version: int
+
+    @classmethod
+    def of(cls, raw: Json) -> "_Seen":
+        return cls(_metadata_fingerprint(raw), _version(raw))
+
+
 class _Farms:
     def __init__(self, state: LoopState, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
         budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
         self.budget_filter = NamespaceBudgetFilter(budget, FARMS, farm_rank, farm_size, self._leave_out)
         self._state = state
         self._health_checks = health_checks
-        self._seen: dict[FarmKey, int] = {}
+        self._seen: dict[FarmKey, _Seen] = {}
 
     def take(self, raw: Json) -> Json:
         """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
@@ -69,7 +78,9 @@ class _Farms:
 
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        self._seen = {FarmKey.of(item): _metadata_fingerprint(item) for item in listing.items}
+        for item in listing.items:
+            self._must_not_be_restored(item, version)
+        self._seen = {FarmKey.of(item): _Seen.of(item) for item in listing.items}
         parsed = {FarmKey.of(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
         farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
@@ -80,13 +91,23 @@ class _Farms:
                 self._state.put_unreadable(key, problem, version, item["references"])
         self.budget_filter.listed(self._seen.keys(), parsed.keys())
 
+    def _must_not_be_restored(self, raw: Json, listed_at: int) -> None:
+        """Raise RestoredError if the list has an older state of a farm than is known, though it is newer than that.
+
+        So it is after etcd was restored from a backup whose revision was raised.
+        """
+        known = self._seen.get(FarmKey.of(raw))
+        if known is not None and _version(raw) < known.version <= listed_at:
+            raise errors.RestoredError.of(FARMS.plural, raw["metadata"]["name"])
+
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
-        if self._seen.get(FarmKey.of(raw)) != _metadata_fingerprint(raw):
+        known = self._seen.get(FarmKey.of(raw))
+        if known is None or known.fingerprint != _metadata_fingerprint(raw):
             self.read(raw)
 
     def read(self, raw: Json) -> None:
-        self._seen[FarmKey.of(raw)] = _metadata_fingerprint(raw)
+        self._seen[FarmKey.of(raw)] = _Seen.of(raw)
         if not self.budget_filter.admits(FarmKey.of(raw), raw):
             self._leave_out(FarmKey.of(raw))
             return

@@ -41,6 +41,8 @@ class KubeLeases:
         self._namespace = namespace
         self._me = me
         self._known: set[str] = set()
+        self._newest: dict[str, int] = {}
+        """The highest resourceVersion that was seen of the Lease of each address."""
 
     async def watch(self, seen: Seen, listed: Callable[[], None]) -> None:
         """As in ``Leases``."""
@@ -48,6 +50,11 @@ class KubeLeases:
         def replace(listing: Listing) -> None:
             found = dict(records.parse(item) for item in listing.items)
             found.pop("", None)
+            for ip, record in found.items():
+                # So it is after etcd was restored from a backup whose revision was raised.
+                if int(record.version) < self._newest.get(ip, 0) <= int(listing.resource_version):
+                    raise errors.RestoredError.of("the Lease of the address", ip)
+                self._note(ip, record)
             for ip in self._known - found.keys():
                 seen(ip, NOBODY)
             for ip, record in found.items():
@@ -59,18 +66,24 @@ class KubeLeases:
             ip, record = records.parse(raw)
             if ip:
                 self._known.add(ip)
+                self._note(ip, record)
                 seen(ip, record)
 
         def remove(raw: JsonObject) -> None:
             ip, _ = records.parse(raw)
             if ip in self._known:
                 self._known.remove(ip)
+                self._newest.pop(ip, None)
                 seen(ip, NOBODY)
 
         selector = f"{records.LABEL}=true"
         await list_and_watch(
             self._kube, LEASES, Handlers(replace, put, remove), namespace=self._namespace, label_selector=selector
         )
+
+    def _note(self, ip: str, record: Record) -> Record:
+        self._newest[ip] = max(int(record.version), self._newest.get(ip, 0))
+        return record
 
     async def read(self, ip: str) -> Record:
         """As in ``Leases``."""
@@ -90,5 +103,5 @@ class KubeLeases:
         else:
             body = records.leaving(ip, before)
         if before.version:
-            return records.parse(await self._kube.patch(LEASES, name, body, self._namespace))[1]
-        return records.parse(await self._kube.create(LEASES, body, self._namespace))[1]
+            return self._note(ip, records.parse(await self._kube.patch(LEASES, name, body, self._namespace))[1])
+        return self._note(ip, records.parse(await self._kube.create(LEASES, body, self._namespace))[1])

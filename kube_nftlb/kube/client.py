@@ -6,7 +6,6 @@ with ``kube_nftlb.api``.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -34,10 +33,8 @@ _LIST_TIMEOUT_S = 60
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_WATCH_S = 300, 600
-"""The shortest and the longest time in seconds of a watch, as client-go's: at random, so that nodes are not in step."""
 _WATCH_SILENCE_S = 75
-"""A watch that is silent for longer may be broken, and is begun anew: the API server sends a bookmark every minute.
+"""A watch that is silent for longer may be broken, and ends: the API server sends a bookmark every minute.
 
 It sends none of a kind of which it has heard nothing from etcd since it started, as neither changed nor told progress.
 """
@@ -181,12 +178,12 @@ class Kube:
         label_selector: str | None = None,
         field_selector: str | None = None,
         metadata_only: bool = False,
+        seconds: int = 60,
     ) -> AsyncIterator[WatchEvent]:
-        """Yield the events since a resourceVersion, until the API server ends the watch, or is silent.
+        """Yield the events since a resourceVersion, until the API server ends the watch (``seconds``) or is silent.
 
         Raises ExpiredError when the resourceVersion is too old, KubeUnreachableError when the connection breaks.
         """
-        seconds = random.randint(*_WATCH_S)  # noqa: S311 - nothing secret depends on it
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",

@@ -55,6 +55,7 @@ class LeaseThread:
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._ended: asyncio.Future[None] | None = None
+        self._stops = False
         self._stopping: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
@@ -64,6 +65,7 @@ class LeaseThread:
 
     async def release(self) -> None:
         """Release the Lease, and end the thread."""
+        self._stops = True
         if self._ended is not None:
             self._stopping()
             await asyncio.gather(self._ended, return_exceptions=True)
@@ -77,6 +79,9 @@ class LeaseThread:
                 loop.call_soon_threadsafe(stop.set)
 
         self._stopping = stopping
+        if self._stops:
+            # Before there was anything to stop.
+            return
         async with await self._connect() as connection:
             holder = self._make(connection)
             running = asyncio.create_task(holder.run())

@@ -19,6 +19,10 @@ from kube_nftlb.kube.resources import JsonObject, Resource
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _EXPIRED_MAX_S = 1.0
+_WATCH_S = 300, 600
+"""The shortest and the longest time in seconds of a watch, as client-go's: at random, so that nodes are not in step."""
+_WATCH_AFTER_SILENCE_S = 60
+"""The time of one after one that brought nothing: a proxy may keep events back until the API server ends the watch."""
 _SHORTEST_S = 1.0
 """A watch that ends sooner, without an event, has failed: an API server asked to watch for minutes does so."""
 
@@ -78,6 +82,7 @@ async def list_and_watch(
     resource_version: str | None = None
     not_older_than: str | None = "0"
     newest = 0
+    brings_events = True
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
@@ -96,10 +101,18 @@ async def list_and_watch(
                 newest = int(resource_version)
             else:
                 _must_not_be_older(resource, await kube.newest(resource, namespace, **selectors), newest)
+            seconds = random.randint(*_WATCH_S) if brings_events else _WATCH_AFTER_SILENCE_S  # noqa: S311 - as below
+            brings_events = False
             events = kube.watch(
-                resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
+                resource,
+                resource_version,
+                namespace=namespace,
+                **selectors,
+                metadata_only=metadata_only,
+                seconds=seconds,
             )
             async for event in _lasting(events, resource):
+                brings_events = True
                 resource_version = event.object["metadata"]["resourceVersion"]
                 if event.type == "DELETED":
                     handlers.remove(event.object)

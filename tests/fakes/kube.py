@@ -135,6 +135,7 @@ class FakeKube(Kube):
         label_selector: str | None = None,
         field_selector: str | None = None,
         metadata_only: bool = False,
+        seconds: int = 60,
     ) -> AsyncIterator[WatchEvent]:
         watch = _Watch()
         self._watches.append(watch)

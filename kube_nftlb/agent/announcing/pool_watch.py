@@ -49,11 +49,13 @@ class PoolWatch:
             tasks.create_task(self._bound_wait())
 
     def _begin_without(self, error: errors.KubeError) -> None:
-        """Go on without pools if their definition is gone for good: Services keep the addresses of one that is gone."""
-        if error.status == _ABSENT:
-            self._absent_since = self._absent_since or time.monotonic()
-            if time.monotonic() > self._absent_since + _WAIT_S:
-                self._take({})
+        """Go on without pools if their definition stays away: Services keep the addresses of a pool that is gone."""
+        if error.status != _ABSENT:
+            self._absent_since = None
+            return
+        self._absent_since = self._absent_since or time.monotonic()
+        if time.monotonic() > self._absent_since + _WAIT_S:
+            self._take({})
 
     def _take(self, pools: Mapping[str, AddressPool]) -> None:
         self._pools = Pools(pools.values(), self._pools)

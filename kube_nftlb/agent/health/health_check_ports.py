@@ -50,9 +50,8 @@ class HealthCheckPorts:
         self._ports_max = _ports_max() if ports_max is None else ports_max
         self._requests: dict[FarmKey, PortRequest] = {}
         self._checks: dict[int, Check] = {}
-        self._servers: dict[int, HttpServer] = {}
-        self._listens_on: tuple[str, ...] = ()
-        """The addresses of all of them."""
+        self._servers: dict[tuple[int, str], HttpServer] = {}
+        """By port and address: one that cannot be listened on takes no other away."""
         self._connections: Connections = {}
         """To all of them: tenants choose how many there are."""
         self._failing: set[Subject] = set()
@@ -78,7 +77,7 @@ class HealthCheckPorts:
 
     def hosts_changed(self) -> None:
         """Listen on the addresses that ``hosts`` returns now."""
-        if self._servers and self._hosts() != self._listens_on:
+        if self._requests:
             self._wake.set()
 
     def _set(self, key: FarmKey, request: PortRequest | None) -> None:
@@ -109,31 +108,31 @@ class HealthCheckPorts:
     async def _apply(self) -> dict[Subject, list[PortFailure]]:
         """Open and close ports as the farms need; return the failures by object."""
         self._checks, conflicts = service_health.decide(self._requests.values())
-        # One address may be part of the next: ports are closed before any is opened.
         hosts = self._hosts()
-        closed = self._servers.keys() - self._checks.keys() if hosts == self._listens_on else list(self._servers)
-        for port in closed:
-            self._servers.pop(port).close()
-        self._listens_on = hosts
+        wanted = {(port, host) for port in self._checks for host in hosts}
+        # Before any is opened: one of the addresses may be all of them.
+        for each in self._servers.keys() - wanted:
+            self._servers.pop(each).close()
         problems = defaultdict[Subject, list[PortFailure]](list)
         for port, check in self._checks.items():
-            if port not in self._servers and (reason := await self._open(port)):
-                problems[check.subject].append(self._problem(port, reason))
+            closed = (host for host in hosts if (port, host) not in self._servers)
+            if reasons := [reason for host in closed if (reason := await self._open(port, host)) is not None]:
+                problems[check.subject].append(self._problem(port, reasons[0]))
         for subject, port, owner in conflicts:
             reason = f"the {owner.resource.kind} {owner.namespace}/{owner.name} has the same port"
             problems[subject].append(self._problem(port, reason))
         return problems
 
-    async def _open(self, port: int) -> str | None:
-        """Listen on a port; return why that failed, or None."""
+    async def _open(self, port: int, host: str) -> str | None:
+        """Listen on a port of an address; return why that failed, or None."""
         if len(self._servers) >= self._ports_max:
             return f"the limit of {self._ports_max} ports is reached, half of the limit of open files"
         server = HttpServer(lambda _path: self._answer(port), shared=self._connections)
         try:
-            await server.listen(self._listens_on, port)
+            await server.listen([host], port)
         except OSError as error:
             return error.strerror or str(error)
-        self._servers[port] = server
+        self._servers[port, host] = server
         return None
 
     def _answer(self, port: int) -> Answer:

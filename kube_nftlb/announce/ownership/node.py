@@ -20,7 +20,7 @@ _OUTDATED_S: Final = 30.0
 """How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
 _ORPHAN_S: Final = 60.0
 """How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
-_ASK_AGAIN_S, _ASK_MAX_S = 0.5, 8.0
+_ASK_AGAIN_S, _ASK_MAX_S = 0.5, 2.0
 """The shortest time between two requests to the API server for one address; each refusal doubles it."""
 
 
@@ -177,6 +177,8 @@ class Ownership:
         """Take note whether the API server can be reached."""
         if away != (self._api_away_at is not None):
             self._api_away_at = now if away else None
+            for known in self._known.values():
+                known.rest_s = _ASK_AGAIN_S
             self._api_back_at = self._api_back_at if away else now
 
     def event(self, event: Event, now: float) -> None:

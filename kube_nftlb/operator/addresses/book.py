@@ -88,6 +88,10 @@ class Book:
         """Put in a Service. Return the others that have an address of it."""
         return self._put(key, request_of(service, without_class=self._without_class), given(service))
 
+    def keep_addresses(self, key: ServiceKey, service: Service) -> None:
+        """Give nobody else the addresses in the status of a Service of which nothing else can be read."""
+        self._put(key, None, given(service))
+
     def put_gateway(self, request: Request, given: tuple[Ip, ...]) -> None:
         """Put in a Gateway. ``given`` is what its status has of addresses, beside what was assigned."""
         self._put(request.key, request, Given(given, ours=True) if given else Given())

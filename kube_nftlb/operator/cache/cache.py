@@ -88,8 +88,6 @@ class Cache:
         self.services: VersionedMap[ServiceKey, Service] = VersionedMap(
             lambda service: int(service.metadata.resource_version)
         )
-        self.unreadable: dict[ServiceKey, int] = {}
-        """The resourceVersions of Services that cannot be parsed: their farms stay as they are."""
         self.slices = SliceCache(endpoints_max)
         self.farms: VersionedMap[FarmKey, FarmRecord] = VersionedMap(lambda farm: farm.resource_version)
         self.nodes: VersionedMap[str, NodeRecord] = VersionedMap(lambda node: node.resource_version)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import ips_of
@@ -91,6 +93,8 @@ class Ingest:
         self.cache = cache
         self.changes = PendingChanges()
         """Changes of Services that no farm has yet."""
+        self._unreadable: dict[tuple[Resource, ObjectKey], int] = {}
+        """The resourceVersions of objects that cannot be parsed. What was known of them before stays."""
         self.pools = PoolChanges(cache, cache.addresses) if cache.addresses is not None else None
         """None unless Services get addresses from pools."""
         self._services = services = ServiceChanges(cache)
@@ -124,14 +128,13 @@ class Ingest:
         kind = self._kinds[resource]
         if not self.is_newer(resource, raw):
             return Affected()
+        key = resource, self.key(resource, raw)
         try:
             affected = kind.put(raw)
         except Exception:
-            if resource is SERVICES:
-                self.cache.unreadable[self.key(resource, raw)] = _version(raw)
+            self._unreadable[key] = _version(raw)
             raise
-        if resource is SERVICES:
-            self.cache.unreadable.pop(self.key(resource, raw), None)
+        self._unreadable.pop(key, None)
         return self._noted(resource, affected)
 
     def remove(self, resource: Resource, raw: JsonObject) -> Affected:
@@ -141,9 +144,16 @@ class Ingest:
     def forget(self, resource: Resource, key: ObjectKey, version: int) -> Affected:
         """Remove an object that is known to be gone at a resourceVersion."""
         affected = self._kinds[resource].remove(key, version)
-        if resource is SERVICES and self.cache.unreadable.pop(key, None) is not None:
-            affected |= Affected(services=frozenset({key}))
+        if self._unreadable.get((resource, key), version + 1) <= version:
+            del self._unreadable[resource, key]
+            if resource is SERVICES:
+                self._services.forget_addresses(key)
+                affected |= Affected(services=frozenset({key}))
         return affected
+
+    def is_unreadable(self, key: ServiceKey) -> bool:
+        """Return True for a Service that cannot be parsed: its farms stay as they are."""
+        return (SERVICES, key) in self._unreadable
 
     def set_progress(
         self, key: FarmKey, *, accepted: bool, unfinished_since: int | None, endpoints_since: int | None
@@ -191,7 +201,7 @@ class Ingest:
     def is_newer(self, resource: Resource, raw: JsonObject) -> bool:
         """Return True if an object is newer than its cached state, and not known to be unreadable."""
         key, version = self.key(resource, raw), _version(raw)
-        if resource is SERVICES and version <= self.cache.unreadable.get(key, -1):
+        if version <= self._unreadable.get((resource, key), -1):
             return False
         return self._kinds[resource].table.is_newer(key, version)
 
@@ -204,14 +214,12 @@ class Ingest:
         key, version = self.key(resource, raw), _version(raw)
         known = self._kinds[resource].table.newest(key)
         if version < known <= listed_at:
-            message = f"{resource.plural} {raw['metadata']['name']} is of resourceVersion {version}, after {known}"
-            raise errors.RestoredError(f"{message}: etcd was restored to an older state; starting anew")
+            raise errors.RestoredError.of(resource.plural, raw["metadata"]["name"])
 
     def unlisted(self, resource: Resource, listed: set[ObjectKey], version: int) -> list[ObjectKey]:
         """Return the cached keys that a list made at ``version`` would have, and has not."""
         known = dict(self._kinds[resource].table.versions())
-        if resource is SERVICES:
-            known |= self.cache.unreadable
+        known |= {key: each for (of, key), each in self._unreadable.items() if of is resource}
         return [key for key, known_version in known.items() if known_version <= version and key not in listed]
 
     def _noted(self, resource: Resource, affected: Affected) -> Affected:
@@ -242,7 +250,13 @@ class Ingest:
             ],
         }
         spec = truncated_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
-        service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
+        try:
+            service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
+        except ValidationError:
+            # Its addresses stay its own.
+            known = {"metadata": slim, "spec": {"type": "LoadBalancer"}, "status": status}
+            self._services.keep_addresses(ServiceKey(*_name(raw)), Service.model_validate(known))
+            raise
         return self._services.put(service)
 
     def _labels(self, labels: dict[str, str]) -> dict[str, str]:

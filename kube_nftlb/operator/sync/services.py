@@ -65,7 +65,9 @@ class ServiceReconciler:
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
-        if key in self._cache.unreadable:
+        if self._ingest.is_unreadable(key):
+            self._changes.begin(key)
+            self._changes.done(key)
             return None
         if self._planner.must_wait(key):
             # Not to wait here: there are only so many workers.

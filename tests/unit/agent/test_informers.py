@@ -169,6 +169,17 @@ async def test_after_a_gap_in_the_watch_everything_is_told_again(watch: Watch) -
     assert state.calls == [("all", []), ("put", 1)]
 
 
+async def test_a_list_with_an_older_farm_than_is_known_ends_the_agent(watch: Watch) -> None:
+    """etcd was restored from a backup, and its revision raised: the farm may never be told again."""
+    kube, _, _ = watch
+    task = next(each for each in asyncio.all_tasks() if "watch_farms" in repr(each))
+    kube.watch_errors.append(expired())
+    kube.put(FARMS, raw_farm(version=5))
+    kube.bookmark(1000)
+    with pytest.raises(errors.RestoredError, match="nftlbfarms web--http is older than it was before"):
+        await asyncio.wait_for(asyncio.shield(task), 5)
+
+
 async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch: Watch) -> None:
     kube, state, _ = watch
     kube.watch_errors.append(expired())

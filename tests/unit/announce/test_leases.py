@@ -57,3 +57,21 @@ async def test_a_watch_tells_what_there_is_and_what_changes() -> None:
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
+
+
+async def test_a_list_with_an_older_lease_than_is_known_ends_the_watch() -> None:
+    kube = FakeKube()
+    leases, listed = KubeLeases(kube, "here", "one"), asyncio.Event()
+    held = await leases.write(claim(NOBODY))
+    kube.bookmark(int(held.version) + 10)
+    taken = await KubeLeases(kube, "here", "two").write(claim(held))
+    watching = asyncio.create_task(leases.watch(lambda *_: None, listed.set))
+    async with asyncio.timeout(5):
+        await listed.wait()
+        kube.watch_errors.append(errors.ExpiredError(410, "Expired", "too old resource version"))
+        raw = kube.find(LEASES, "address-192-0-2-10", "here") or {}
+        metadata = {**raw["metadata"], "resourceVersion": held.version}
+        kube.put(LEASES, {**raw, "metadata": metadata})
+        kube.bookmark(int(taken.version) + 1000)
+        with pytest.raises(errors.RestoredError, match=f"the Lease of the address {IP} is older"):
+            await watching

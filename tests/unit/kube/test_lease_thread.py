@@ -104,3 +104,12 @@ async def test_a_program_too_busy_to_notice_a_loss_is_ended() -> None:
 async def test_one_that_was_never_begun_is_released(election: Election) -> None:
     await election.thread.release()
     assert election.leases == []
+
+
+async def test_it_ends_though_it_is_told_so_before_it_has_begun(election: Election) -> None:
+    running = asyncio.create_task(election.thread.run())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        await election.thread.release()
+        await running
+    assert all(lease.released for lease in election.leases)

@@ -167,18 +167,37 @@ async def test_an_unreachable_api_server_gets_the_same_list_again() -> None:
 
 
 class Ending(FakeKube):
-    """Ends each watch after so many seconds."""
+    """Ends each watch after so many seconds; the first ones bring something, or nothing, as listed."""
 
-    def __init__(self, after_s: float) -> None:
+    def __init__(self, after_s: float, *brings: bool) -> None:
         super().__init__()
         self._after_s = after_s
-        self.watches = 0
+        self._brings = list(brings)
+        self.asked_s: list[int] = []
 
-    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
-        self.watches += 1
+    @property
+    def watches(self) -> int:
+        return len(self.asked_s)
+
+    async def watch(self, *_: Any, seconds: int = 60, **__: Any) -> AsyncIterator[WatchEvent]:
+        self.asked_s.append(seconds)
         await asyncio.sleep(self._after_s)
-        for event in list[WatchEvent]():
-            yield event
+        if self._brings and self._brings.pop(0):
+            yield WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "0"}})
+
+
+async def test_watches_last_minutes_unless_the_last_one_brought_nothing() -> None:
+    kube, seen = Ending(5, True, True, False, False, True, True), Seen()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 33)
+    assert [seconds if seconds == 60 else "minutes" for seconds in kube.asked_s] == [
+        *["minutes"] * 3,
+        *[60] * 2,
+        *["minutes"] * 2,
+    ]
+    long = [seconds for seconds in kube.asked_s if seconds != 60]
+    assert all(300 <= seconds <= 600 for seconds in long)
+    assert len(set(long)) > 1, "not in step with other nodes"
 
 
 async def test_watches_that_end_at_once_are_failures_with_pauses() -> None:

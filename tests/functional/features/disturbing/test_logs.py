@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engines
 
 _BEGUN, _ENDED = 7, 9
 """Ports of the node's loopback address on which nobody listens."""
-_SOURCE_PORT = re.compile(r" packet: .* tcp sport (\d+) ")
+_PORTS = re.compile(r" packet: .* tcp sport (\d+) tcp dport (\d+) ")
 _PREFIX = re.compile(r' log prefix "([^"]+)"')
 
 
@@ -54,18 +54,16 @@ def traced(cluster: Cluster, node: str) -> Iterator[list[str]]:
 
 
 def prefixes(trace: str) -> Iterator[str]:
-    """Yield each prefix once for each connection that has it: a client sends its first packet again if it must wait."""
-    source_ports: dict[str, str] = {}
-    logged = set()
+    """Yield the prefixes of the first packet of each connection: a client sends it again if it must wait."""
+    ports: dict[str, tuple[str, ...]] = {}
+    first: dict[tuple[tuple[str, ...], str], str] = {}
     for line in trace.splitlines():
         packet = line.split()[2]
-        if source_port := _SOURCE_PORT.search(line):
-            source_ports[packet] = source_port[1]
-        if prefix := _PREFIX.search(line):
-            connection = source_ports[packet], prefix[1]
-            if connection not in logged:
-                logged.add(connection)
-                yield prefix[1]
+        if found := _PORTS.search(line):
+            ports[packet] = found.groups()
+        # A packet that is logged twice counts twice.
+        if (prefix := _PREFIX.search(line)) and first.setdefault((ports[packet], prefix[1]), packet) == packet:
+            yield prefix[1]
 
 
 @FAMILIES

@@ -130,6 +130,21 @@ async def test_ports_follow_the_addresses_of_the_node(agent: Agent) -> None:
     await agent.until_status(other, 200)
 
 
+async def test_an_address_that_cannot_be_listened_on_takes_no_other_away(agent: Agent) -> None:
+    port = free_port()
+    agent.ports.put(balanced(port, LOCAL))
+    await agent.until_status(port, 200)
+    # Nobody has it: of documentation (RFC 5737).
+    agent.hosts = ("192.0.2.1", "127.0.0.1")
+    agent.ports.hosts_changed()
+    await until(lambda: bool(agent.events.problems.get("web")))
+    assert (await agent.ask(port))[0] == 200
+    agent.hosts = ("127.0.0.1",)
+    agent.ports.hosts_changed()
+    await until(lambda: agent.events.problems["web"] == [])
+    assert (await agent.ask(port))[0] == 200
+
+
 async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Agent) -> None:
     port, other = free_port(), free_port()
     agent.ports.replace_all([balanced(port, LOCAL), balanced(other, LOCAL, name="api--http", owner="api")])

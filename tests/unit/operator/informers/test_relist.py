@@ -72,10 +72,12 @@ async def test_the_first_lists_wait_for_kopf_and_say_so_if_that_takes_long(
 async def test_a_service_that_cannot_be_parsed_stops_no_other() -> None:
     malformed = {**raw_service("malformed", version=5), "spec": {"ports": [{"port": "http"}]}}
     kube, cache = _Kube(services=[malformed, raw_service("web", version=6)]), Cache()
-    lister = Lister(kube, Ingest(cache), lambda _: None)
+    ingest = Ingest(cache)
+    lister = Lister(kube, ingest, lambda _: None)
     lister.note_event_of_kopf(of_list=True)
     with capture_logs() as logs:
         await lister.fill()
+    assert ingest.is_unreadable(ServiceKey("default", "malformed"))
     assert cache.services.get(ServiceKey("default", "web")) is not None
     assert [(each["event"], each["name"]) for each in logs] == [("cannot parse object, ignored", "malformed")]
     with capture_logs() as logs:
@@ -86,7 +88,7 @@ async def test_a_service_that_cannot_be_parsed_stops_no_other() -> None:
     assert logs == [], "it is no change that a watch missed"
     kube.services = [raw_service("web", version=6)]
     await lister.fill_services()
-    assert cache.unreadable == {}, "it is gone"
+    assert not ingest.is_unreadable(ServiceKey("default", "malformed")), "it is gone"
 
 
 async def test_services_of_a_restored_etcd_are_noticed() -> None:
@@ -94,7 +96,7 @@ async def test_services_of_a_restored_etcd_are_noticed() -> None:
     ingest = Ingest(cache)
     ingest.put(SERVICES, raw_service(version=50))
     lister = Lister(_Kube(services=[raw_service(version=5)]), ingest, lambda _: None)
-    with pytest.raises(errors.RestoredError, match="services web is of resourceVersion 5, after 50"):
+    with pytest.raises(errors.RestoredError, match="services web is older than it was before"):
         await lister.fill_services()
     lister.note_event_of_kopf(of_list=True)
     with pytest.raises(errors.RestoredError):

@@ -176,6 +176,20 @@ async def test_the_farms_of_a_new_service_are_made_once_with_its_address(operato
     assert (operator.held, operator.decided) == ([web], [web])
 
 
+async def test_nobody_gets_the_address_of_a_service_that_cannot_be_read(operator: Operator) -> None:
+    malformed = raw_balanced("malformed", "192.0.2.1", assigned=True)
+    malformed["spec"] = {**malformed["spec"], "ports": [{"port": "http"}]}
+    with pytest.raises(ValueError, match="validation error"):
+        operator.put(malformed)
+    operator.put(raw_balanced())
+    await asyncio.sleep(1)
+    assert operator.has("web") == ["192.0.2.2"]
+    operator.remove("malformed")
+    operator.put(raw_balanced("other"))
+    await asyncio.sleep(1)
+    assert operator.has("other") == ["192.0.2.1"]
+
+
 async def test_a_write_that_fails_is_repeated_with_the_same_address(operator: Operator) -> None:
     operator.kube.away = True
     operator.put(raw_balanced("first"))
