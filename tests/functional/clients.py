@@ -42,7 +42,8 @@ def _pod_ip(cluster: Cluster, name: str, namespace: str, family: str) -> str:
 
 def gets_in(cluster: Cluster, where: str, host: str, port: int = 80) -> bool:
     """Return True if connections are answered, False if all of them are dropped."""
-    counted = cluster.count(where, 2, host, port, "--timeout", "1")
+    # More than the second after which a client repeats a first packet that came while nftlb made its rules anew.
+    counted = cluster.count(where, 2, host, port, "--timeout", "1.5")
     failed = {kind: number for kind, number in counted["failures"].items() if number}
     assert not failed or failed == {"timeout": 2}, counted
     return not failed

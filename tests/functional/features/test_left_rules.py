@@ -22,6 +22,7 @@ from tests.functional.features.test_migration import failures, lines, of_kube_pr
 pytestmark = pytest.mark.timeout(600)
 
 NAMESPACE = "left"
+_PORT = {"name": "tcp", "port": 80, "targetPort": PORT}
 HELD_BACK_S = float(os.environ.get("KUBE_NFTLB_TEST_HELD_BACK_S", "30"))
 
 
@@ -64,12 +65,12 @@ def test_rules_that_serve_stay_until_farms_do(cluster_without_operator: Cluster)
     eventually(lambda: cluster.get("serviceaccount", "default", NAMESPACE) is not None, "it has a service account")
     stage = Stage(cluster, NAMESPACE, 10, programmed=False)
     # One that is gone before there are farms must not keep the rules for ever.
-    cluster.apply(service("gone", NAMESPACE, selector={"app": "bystander"}, ports=[{"port": 80, "targetPort": PORT}]))
-    vips = [ip for item in cluster.get("service", namespace=NAMESPACE)["items"] for ip in item["spec"]["clusterIPs"]]
+    cluster.apply(service("gone", NAMESPACE, selector={"app": "bystander"}, ports=[_PORT]))
+    services = cluster.get("service", namespace=NAMESPACE)["items"]
     pods = cluster.get("pod", namespace=NAMESPACE, labelSelector="app=bystander")["items"]
     ips = [each["ip"] for pod in pods for each in pod["status"]["podIPs"]]
     for node in nodes:
-        eventually(partial(serves, cluster, node, vips, ips), f"kube-proxy on {node} serves", 60)
+        eventually(partial(serves, cluster, node, services, ips), f"kube-proxy on {node} serves", 60)
     began = time.monotonic()
 
     def mark(what: str) -> None:
@@ -89,7 +90,7 @@ def test_rules_that_serve_stay_until_farms_do(cluster_without_operator: Cluster)
         time.sleep(HELD_BACK_S)
         for node in nodes:
             assert waits(cluster, node)
-            assert serves(cluster, node, vips, ips)
+            assert serves(cluster, node, services, ips)
         assert cluster.get("farm", namespace=NAMESPACE)["items"] == []
         mark("the operator starts")
         lab.start("operator")

@@ -117,6 +117,7 @@ def serves(cluster: Cluster, node: str, services: list[dict[str, Any]], ips: lis
         for each in services
         for port in each["spec"]["ports"]
         for ip in ips
+        if ("IPv6" if ":" in ip else "IPv4") in each["spec"]["ipFamilies"]
     }
     chosen = [(found[1], found[0]) for found in _IN_NFTABLES.finditer(text)]
     chosen += [(found[1].replace(":", "/"), found[2]) for found in _IN_IPTABLES.finditer(text)]
