@@ -129,8 +129,11 @@ def test_what_the_mode_dsr_cannot_do_is_said(cluster: Cluster, namespace: str, c
     assert any("own bridges" in each["message"] for each in failed)
     cluster.apply(service("dual", namespace, DSR, **DUAL))
     eventually(lambda: mode_of(cluster, "dual--http--ipv6", namespace) == "snat", "IPv6 has the default mode")
-    told = [event["message"] for event in cluster.events("Service", "dual", namespace)]
-    assert any("mode dsr requires family ipv4" in message for message in told), told
+
+    def told() -> list[str]:
+        return [event["message"] for event in cluster.events("Service", "dual", namespace)]
+
+    eventually(lambda: any("mode dsr requires family ipv4" in message for message in told()), "its Events say why")
     vip = cluster.vip("far", namespace)
     eventually(lambda: "refused" in cluster.count(client, 3, vip)["failures"], "a node without a backend refuses")
 
