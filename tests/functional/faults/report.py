@@ -105,7 +105,7 @@ CHAPTERS = (
         Agents without a data plane, with the watches, the loop and the status of real ones, at a real API server;
         "for" says what was measured. During a change idle nodes ask as ever, in the seconds in the table. For each
         change each node writes a status, and in a minute without one a status that says that it lives. A quiet node
-        watches five kinds for five to ten minutes, or 75 s where the API server sends no bookmarks: this one
+        watches five kinds for five to ten minutes each, or a minute where the API server sends no bookmarks: this one
         knows no progress of kinds that never change.
         """,
     ),
