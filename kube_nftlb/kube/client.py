@@ -36,7 +36,8 @@ _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _WATCH_SILENCE_S = 75
 """A watch that is silent for longer may be broken, and ends: the API server sends a bookmark every minute.
 
-It sends none of a kind of which it has heard nothing from etcd since it started, as neither changed nor told progress.
+It sends none of a kind of which it has heard nothing from etcd since the watch began: neither a change nor progress,
+which etcd tells every ten minutes by default, and every five seconds as kubeadm sets it.
 """
 
 

@@ -105,8 +105,9 @@ CHAPTERS = (
         Agents without a data plane, with the watches, the loop and the status of real ones, at a real API server;
         "for" says what was measured. During a change idle nodes ask as ever, in the seconds in the table. For each
         change each node writes a status, and in a minute without one a status that says that it lives. A quiet node
-        watches five kinds for five to ten minutes each, or a minute where the API server sends no bookmarks: this one
-        knows no progress of kinds that never change.
+        watches five kinds, each for five to ten minutes if the API server sends bookmarks, else for a minute. Here it
+        sends none in a quiet minute: etcd tells it its progress every ten minutes, as is etcd's default; with the five
+        seconds that kubeadm sets there are bookmarks each minute.
         """,
     ),
     Chapter("conntrack", "The kernel's tables are full", "The long form fills them where the machine lets it."),
