@@ -25,8 +25,6 @@
 Retry errors that end in ``UnreachableError``; the others persist until something is changed.
 """
 
-from typing import Self
-
 
 class KubeNftlbError(Exception):
     """The base class of all errors."""
@@ -68,11 +66,6 @@ class KubeUnreachableError(KubeNftlbError):
 
 class RestoredError(KubeNftlbError):
     """etcd was restored to an older state than this program has seen: nothing that it knows is certain any more."""
-
-    @classmethod
-    def of(cls, what: str, name: str) -> Self:
-        """Return the error for an object of which a newer state was known."""
-        return cls(f"{what} {name} is older than it was before: etcd was restored to an older state; starting anew")
 
 
 class LeaseLostError(KubeNftlbError):

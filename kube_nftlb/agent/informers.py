@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import __version__, errors, names
+from kube_nftlb import __version__, names
 from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.loop_state import LoopState
@@ -26,6 +26,7 @@ from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
+from kube_nftlb.kube.resource_versions import check_listed
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.prose import some_of
@@ -79,7 +80,8 @@ class _Farms:
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
         for item in listing.items:
-            self._must_not_be_restored(item, version)
+            if (known := self._seen.get(FarmKey.of(item))) is not None:
+                check_listed(f"{FARMS.plural} {item['metadata']['name']}", _version(item), known.version, version)
         self._seen = {FarmKey.of(item): _Seen.of(item) for item in listing.items}
         parsed = {FarmKey.of(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
@@ -90,15 +92,6 @@ class _Farms:
             if isinstance(problem := item["farm"], Problem):
                 self._state.put_unreadable(key, problem, version, item["references"])
         self.budget_filter.listed(self._seen.keys(), parsed.keys())
-
-    def _must_not_be_restored(self, raw: Json, listed_at: int) -> None:
-        """Raise RestoredError if the list has an older state of a farm than is known, though it is newer than that.
-
-        So it is after etcd was restored from a backup whose revision was raised.
-        """
-        known = self._seen.get(FarmKey.of(raw))
-        if known is not None and _version(raw) < known.version <= listed_at:
-            raise errors.RestoredError.of(FARMS.plural, raw["metadata"]["name"])
 
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.

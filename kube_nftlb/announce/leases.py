@@ -11,6 +11,7 @@ from kube_nftlb.announce.ownership.node import Writing
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resource_versions import check_listed
 from kube_nftlb.kube.resources import LEASES, JsonObject
 
 Seen = Callable[[str, Record], None]
@@ -51,9 +52,8 @@ class KubeLeases:
             found = dict(records.parse(item) for item in listing.items)
             found.pop("", None)
             for ip, record in found.items():
-                # So it is after etcd was restored from a backup whose revision was raised.
-                if int(record.version) < self._newest.get(ip, 0) <= int(listing.resource_version):
-                    raise errors.RestoredError.of("the Lease of the address", ip)
+                known, listed_at = self._newest.get(ip, 0), int(listing.resource_version)
+                check_listed(f"the Lease of the address {ip}", int(record.version), known, listed_at)
                 self._note(ip, record)
             for ip in self._known - found.keys():
                 seen(ip, NOBODY)

@@ -14,6 +14,7 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube.client import Kube, Listing, Transform, WatchEvent
+from kube_nftlb.kube.resource_versions import check_list
 from kube_nftlb.kube.resources import JsonObject, Resource
 
 _RETRY_FIRST_S = 0.1
@@ -95,12 +96,12 @@ async def list_and_watch(
                     transform=transform,
                     not_older_than=not_older_than if resource.custom else None,
                 )
-                _must_not_be_older(resource, int(listing.resource_version), newest)
+                check_list(resource.plural, int(listing.resource_version), newest)
                 resource_version = listing.resource_version
                 handlers.replace(listing)
                 newest = int(resource_version)
             else:
-                _must_not_be_older(resource, await kube.newest(resource, namespace, **selectors), newest)
+                check_list(resource.plural, await kube.newest(resource, namespace, **selectors), newest)
             seconds = random.randint(*_WATCH_S) if brings_events else _WATCH_AFTER_SILENCE_S  # noqa: S311 - as below
             brings_events = False
             events = kube.watch(
@@ -147,12 +148,6 @@ async def _lasting(events: AsyncIterator[WatchEvent], resource: Resource) -> Asy
         yield event
     if now() < ends_early_before:
         raise errors.KubeUnreachableError(f"a watch of {resource.plural} was ended as soon as it had begun")
-
-
-def _must_not_be_older(resource: Resource, version: int, newest: int) -> None:
-    if version < newest:
-        message = f"{resource.plural} are of resourceVersion {version}, after {newest}"
-        raise errors.RestoredError(f"{message}: etcd was restored to an older state; starting anew")
 
 
 async def _pause(delay_s: float) -> float:

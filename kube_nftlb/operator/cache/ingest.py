@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from kube_nftlb import errors, metrics, names
+from kube_nftlb import metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
+from kube_nftlb.kube.resource_versions import check_listed
 from kube_nftlb.kube.resources import (
     ENDPOINT_SLICES,
     FARMS,
@@ -147,7 +148,8 @@ class Ingest:
         if self._unreadable.get((resource, key), version + 1) <= version:
             del self._unreadable[resource, key]
             if resource is SERVICES:
-                self._services.forget_addresses(key)
+                if self.cache.addresses is not None:
+                    self.cache.addresses.remove(key)
                 affected |= Affected(services=frozenset({key}))
         return affected
 
@@ -205,16 +207,10 @@ class Ingest:
             return False
         return self._kinds[resource].table.is_newer(key, version)
 
-    def must_not_be_restored(self, resource: Resource, raw: JsonObject, listed_at: int) -> None:
-        """Raise RestoredError if a list made at ``listed_at`` has an older state of an object than was known by then.
-
-        So it is after etcd was restored from a backup whose revision was raised (``etcdutl snapshot restore
-        --bump-revision``): objects have the resourceVersions of the backup, which are no news here.
-        """
-        key, version = self.key(resource, raw), _version(raw)
-        known = self._kinds[resource].table.newest(key)
-        if version < known <= listed_at:
-            raise errors.RestoredError.of(resource.plural, raw["metadata"]["name"])
+    def check_listed(self, resource: Resource, raw: JsonObject, listed_at: int) -> None:
+        """Raise RestoredError if a list made at ``listed_at`` has an older state of an object than is known."""
+        known = self._kinds[resource].table.newest(self.key(resource, raw))
+        check_listed(f"{resource.plural} {raw['metadata']['name']}", _version(raw), known, listed_at)
 
     def unlisted(self, resource: Resource, listed: set[ObjectKey], version: int) -> list[ObjectKey]:
         """Return the cached keys that a list made at ``version`` would have, and has not."""

@@ -60,11 +60,6 @@ class ServiceChanges:
         if self._cache.addresses is not None and self._cache.services.get(key) is None:
             self._cache.addresses.keep_addresses(key, service)
 
-    def forget_addresses(self, key: ServiceKey) -> None:
-        """Free the addresses of a Service of which nothing else was known."""
-        if self._cache.addresses is not None and self._cache.services.get(key) is None:
-            self._cache.addresses.remove(key)
-
     def put_pod(self, key: PodKey, pod: PodRecord) -> Affected:
         """Add or replace a Pod."""
         before = self._cache.pods.get(key)

@@ -64,7 +64,7 @@ class Informers:
     def _replace(self, resource: Resource, listing: Listing) -> None:
         version = int(listing.resource_version)
         for raw in listing.items:
-            self._ingest.must_not_be_restored(resource, raw, version)
+            self._ingest.check_listed(resource, raw, version)
         listed = {self._ingest.key(resource, raw) for raw in listing.items}
         for key in self._ingest.unlisted(resource, listed, version):
             self._on_change(self._ingest.forget(resource, key, version))

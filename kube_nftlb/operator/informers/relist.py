@@ -107,7 +107,7 @@ class Lister:
                 version = listed_at
                 for raw in page:
                     listed.add(self._ingest.key(resource, raw))
-                    self._ingest.must_not_be_restored(resource, raw, version)
+                    self._ingest.check_listed(resource, raw, version)
                     if self._ingest.is_newer(resource, raw):
                         suspects[self._ingest.key(resource, raw)] = raw
             gone = self._ingest.unlisted(resource, listed, version)
@@ -139,7 +139,7 @@ class Lister:
             version = listed_at
             for raw in page:
                 listed.add(self._ingest.key(resource, raw))
-                self._ingest.must_not_be_restored(resource, raw, version)
+                self._ingest.check_listed(resource, raw, version)
                 self._on_change(skip_malformed(self._ingest.put, resource, raw))
         for key in self._ingest.unlisted(resource, listed, version):
             self._on_change(self._ingest.forget(resource, key, version))
