@@ -6,7 +6,7 @@ Its connection to the API server is made here, and ended.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -51,15 +51,14 @@ async def end_watches() -> None:
     await asyncio.gather(*watches, return_exceptions=True)
 
 
-def unwatched(resources: Iterable[Resource]) -> list[Resource]:
-    """Return those of these kinds that kopf (1.45) does not watch.
+def watches(resource: Resource) -> bool:
+    """Return True if kopf (1.45) watches a kind.
 
     It asks once which kinds there are. Of several API servers the one that it asks may not know yet of a definition
     that another one knows; it would never ask again.
     """
-    watches = [task.get_name() for task in asyncio.all_tasks()]
-    names = {each: f"watcher for {each.plural}.{each.version}" for each in resources}
-    return [each for each, name in names.items() if not any(watch.startswith(name) for watch in watches)]
+    name = f"watcher for {resource.plural}.{resource.version}"
+    return any(task.get_name().startswith(name) for task in asyncio.all_tasks())
 
 
 _PAGE = 250

@@ -18,7 +18,6 @@ from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import health, kopf_settings
-from kube_nftlb.operator.informers.kinds import BY_KOPF
 from kube_nftlb.operator.informers.malformed import skip_malformed
 from kube_nftlb.operator.parts import COMPONENT, Parts, Work
 from kube_nftlb.settings import OperatorSettings
@@ -156,8 +155,11 @@ class Operator:
 
     async def _list(self) -> None:
         await self._parts.until_listed()
-        if missing := [each.plural for each in kopf_settings.unwatched(BY_KOPF)]:
-            raise errors.UnavailableError(f"an API server does not know of {', '.join(missing)} yet: starting anew")
+        # It has reported a Service, so it watches those, or is about to end as that has failed.
+        if not kopf_settings.watches(POLICIES):
+            raise errors.UnavailableError(
+                f"kopf does not watch {POLICIES.plural}: an API server may not know of them yet"
+            )
         self._listed.set()
         await self._parts.lister.run(self._settings.relist_s)
 

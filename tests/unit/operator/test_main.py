@@ -176,7 +176,7 @@ async def test_it_ends_where_kopf_would_never_watch_a_kind(tmp_path: Path) -> No
         async with asyncio.timeout(60):
             _, error = await process.communicate()
     assert process.returncode
-    assert "an API server does not know of nftlbpolicies yet: starting anew" in error.decode()
+    assert "kopf does not watch nftlbpolicies: an API server may not know of them yet" in error.decode()
     assert server.kube.writes == []
 
 
