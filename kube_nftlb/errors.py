@@ -47,6 +47,11 @@ class KubeError(KubeNftlbError):
         self.reason = reason
         self.message = message
 
+    @property
+    def is_refusal(self) -> bool:
+        """True if the same request would most likely be refused again: it is not allowed (403), or invalid (422)."""
+        return self.status in (403, 422)
+
 
 class NotFoundError(KubeError):
     """404: no such object, or no such resource."""

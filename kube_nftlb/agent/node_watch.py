@@ -53,8 +53,8 @@ class NodeWatch:
         self._announcing = announcing
         self.on_facts: Callable[[], None] = lambda: None
         """Called whenever the addresses for healthCheckNodePorts may have changed."""
-        self._local_ips: tuple[str, ...] | None = None
-        """The addresses of all interfaces; None before they have been read."""
+        self._local_ips: tuple[str, ...] | None = () if settings.node_port_addresses is None else None
+        """The addresses of all interfaces, if node ports depend on them; None before they have been read."""
         self._service_cidrs: dict[str, tuple[str, ...]] | None = None
         own_node.subscribe(self._tell)
 
@@ -77,9 +77,7 @@ class NodeWatch:
 
     def _tell(self) -> None:
         self.on_facts()
-        if not self._own_node.known or self._service_cidrs is None:
-            return
-        if self._settings.node_port_addresses is not None and self._local_ips is None:
+        if not self._own_node.known or self._service_cidrs is None or self._local_ips is None:
             return
         ranges: dict[Family, set[str]] = {"ipv4": set(), "ipv6": set()}
         for cidrs in self._service_cidrs.values():

@@ -83,7 +83,7 @@ async def list_and_watch(
     resource_version: str | None = None
     not_older_than: str | None = "0"
     newest = 0
-    brings_events = True
+    is_silent = False
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
@@ -102,18 +102,17 @@ async def list_and_watch(
                 newest = int(resource_version)
             else:
                 check_list(resource.plural, await kube.newest(resource, namespace, **selectors), newest)
-            seconds = random.randint(*_WATCH_S) if brings_events else _WATCH_AFTER_SILENCE_S  # noqa: S311 - as below
-            brings_events = False
-            events = kube.watch(
+            watching = kube.watch(
                 resource,
                 resource_version,
                 namespace=namespace,
                 **selectors,
                 metadata_only=metadata_only,
-                seconds=seconds,
+                seconds=_watch_s(after_silence=is_silent),
             )
-            async for event in _lasting(events, resource):
-                brings_events = True
+            is_silent = True
+            async for event in _lasting(watching, resource):
+                is_silent = False
                 resource_version = event.object["metadata"]["resourceVersion"]
                 if event.type == "DELETED":
                     handlers.remove(event.object)
@@ -126,7 +125,7 @@ async def list_and_watch(
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
             not_older_than, resource_version = resource_version, None
             # Soon, also if the API server was away for long before.
-            delay_s = await _pause(min(delay_s, _EXPIRED_MAX_S))
+            delay_s = await pause(min(delay_s, _EXPIRED_MAX_S))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
@@ -136,7 +135,11 @@ async def list_and_watch(
                 handlers.failed(error)
             else:
                 _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
-            delay_s = await _pause(delay_s)
+            delay_s = await pause(delay_s)
+
+
+def _watch_s(*, after_silence: bool) -> int:
+    return _WATCH_AFTER_SILENCE_S if after_silence else random.randint(*_WATCH_S)  # noqa: S311 - no secret depends on it
 
 
 async def _lasting(events: AsyncIterator[WatchEvent], resource: Resource) -> AsyncIterator[WatchEvent]:
@@ -147,10 +150,13 @@ async def _lasting(events: AsyncIterator[WatchEvent], resource: Resource) -> Asy
         ends_early_before = 0
         yield event
     if now() < ends_early_before:
-        raise errors.KubeUnreachableError(f"a watch of {resource.plural} was ended as soon as it had begun")
+        raise errors.KubeUnreachableError(f"a watch of {resource.plural} ended as soon as it began")
 
 
-async def _pause(delay_s: float) -> float:
-    """Wait about as long, so that not all nodes come back at once. Return the next delay."""
-    await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - nothing secret depends on it
+async def pause(delay_s: float, chance: Callable[[], float] = random.random) -> float:
+    """Wait about as long after a failure, so that not all nodes come back at once. Return the next delay in seconds.
+
+    ``chance`` returns numbers from 0 to 1. Delays double up to 5 s.
+    """
+    await asyncio.sleep(delay_s * (0.5 + chance()))
     return min(delay_s * 2, _RETRY_MAX_S)

@@ -154,8 +154,8 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Hand out keys until cancelled. ``handle`` returns the seconds until a key is due again, None if it is not.
 
-        What it raises is logged, with ``what`` of the key is worked on, and the key is due again in a minute: a defect
-        with one must not stop the others. ``before`` is awaited before each key.
+        What it raises is logged as a failure to reconcile ``what``, and the key is due again in a minute: a defect with
+        one must not stop the others. ``before`` is awaited before each key.
         """
         while True:
             if before is not None:

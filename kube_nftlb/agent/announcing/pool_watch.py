@@ -48,15 +48,6 @@ class PoolWatch:
             tasks.create_task(watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._take, self._failed))
             tasks.create_task(self._bound_wait())
 
-    def _begin_without(self, error: errors.KubeError) -> None:
-        """Go on without pools if their definition stays away: Services keep the addresses of a pool that is gone."""
-        if error.status != _ABSENT:
-            self._absent_since = None
-            return
-        self._absent_since = self._absent_since or time.monotonic()
-        if time.monotonic() > self._absent_since + _WAIT_S:
-            self._take({})
-
     def _take(self, pools: Mapping[str, AddressPool]) -> None:
         self._pools = Pools(pools.values(), self._pools)
         self._state.set_pools(self._pools.assignable)
@@ -64,9 +55,16 @@ class PoolWatch:
 
     def _failed(self, error: errors.KubeNftlbError) -> None:
         _log.warning("cannot watch address pools, retrying", error=str(error))
-        if isinstance(error, errors.KubeError) and error.status in _NOT_ALLOWED and not self.knows_pools:
+        status = error.status if isinstance(error, errors.KubeError) else None
+        if status in _NOT_ALLOWED and not self.knows_pools:
             self._state.set_pools(())
-            self._begin_without(error)
+        if status != _ABSENT or self.knows_pools:
+            self._absent_since = None
+        elif self._absent_since is None:
+            self._absent_since = time.monotonic()
+        elif time.monotonic() > self._absent_since + _WAIT_S:
+            # Services keep the addresses of a pool that is gone.
+            self._take({})
 
     async def _bound_wait(self) -> None:
         """Have farms programmed without the addresses of pools, if these cannot be listed although all else can."""

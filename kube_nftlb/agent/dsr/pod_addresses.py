@@ -19,6 +19,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
 from kube_nftlb.agent.dsr.survey import ARP, Link, read_links, set_arp, survey
 from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter.rtnetlink import own_address
 
 _log = structlog.get_logger()
 
@@ -103,7 +104,7 @@ class PodAddresses:
             with IPRoute() as netlink:
                 if (link := _link(netlink, pod.interface, ip)) is None:
                     raise FileNotFoundError(f"the pod has no interface {pod.interface} with its address any more")
-                present = {address.get_attr("IFA_ADDRESS") for address in netlink.get_addr()}
+                present = set(map(own_address, netlink.get_addr()))
                 known = self._record.get(ip)
                 if known is None or known.namespace != pod.namespace:
                     # For IPv6 the kernel answers for the addresses of the interface alone.
@@ -130,7 +131,7 @@ class PodAddresses:
                 if link is None:
                     return
                 for address in netlink.get_addr(index=_LOOPBACK):
-                    vip = address.get_attr("IFA_ADDRESS")
+                    vip = own_address(address)
                     if vip in vips:
                         netlink.addr("delete", index=_LOOPBACK, address=vip, prefixlen=address["prefixlen"])
                 if not remaining:
@@ -170,7 +171,7 @@ def _read(file: Path) -> dict[str, _Entry]:
         return {}
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         # Of another version, or cut off.
-        _log.warning("cannot read which addresses pods have: those stay", file=str(file), error=repr(error))
+        _log.warning("cannot read which addresses pods were given: they keep them", file=str(file), error=repr(error))
         return {}
 
 

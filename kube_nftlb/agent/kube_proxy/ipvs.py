@@ -13,6 +13,7 @@ from pyroute2 import IPVS, IPRoute, IPVSService, NetlinkError
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.destinations import PROTOCOLS, Destination
+from kube_nftlb.netfilter.rtnetlink import own_address
 
 INTERFACE = "kube-ipvs0"
 _NO_IPVS = (errno.ENOENT, errno.EOPNOTSUPP)
@@ -61,7 +62,7 @@ class KernelIpvs:
 
 
 def _addresses(ip: IPRoute, index: int) -> set[str]:
-    return {str(each.get_attr("IFA_ADDRESS")) for each in ip.get_addr(index=index)}
+    return set(map(own_address, ip.get_addr(index=index)))
 
 
 def _servers(addresses: Collection[str]) -> list[IPVSService]:

@@ -21,6 +21,7 @@ from kube_nftlb.api.reports import INTERVAL_S, report_interval_s, report_spread_
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.rate import Rate
+from kube_nftlb.kube.reflector import pause
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
 
 _log = structlog.get_logger()
@@ -30,8 +31,7 @@ SETTLE_S = 0.05
 PENDING_S = 2.0
 """Time in seconds for which changes must be pending for that alone to be reported."""
 RETRY_S = 1.0
-RETRY_MAX_S = 5.0
-"""The first and the longest pause in seconds after a failure; it doubles each time."""
+"""The first pause in seconds after a failure; it doubles each time."""
 HEARTBEAT_S = 60.0
 """Interval in seconds between reports if nothing changed. Those are whole: the operator may have written meanwhile."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
@@ -124,9 +124,7 @@ class NodeReporter:
                 if isinstance(error, errors.NotFoundError):
                     self._written = None
                 self._changed.set()
-                # All nodes fail at once, and an API server that comes back is not to hear of all at once again.
-                await asyncio.sleep(retry_s * (0.5 + self._chance()))
-                retry_s = min(retry_s * 2, RETRY_MAX_S)
+                retry_s = await pause(retry_s, self._chance)
 
     def _between_s(self, now: float) -> float:
         return report_interval_s(self._nodes, self._changes.per_s(now), self._interval_s)

@@ -81,7 +81,7 @@ class Reconciler:
             pass
         except Exception:
             # Whatever is in the kernel: the first pass compares it with what is to be there.
-            _log.exception("cannot restore what the engines had")
+            _log.exception("cannot restore the state of the engines")
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:

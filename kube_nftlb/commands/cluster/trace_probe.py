@@ -10,6 +10,7 @@ from pyroute2 import IPRoute
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter.rtnetlink import own_address
 from kube_nftlb.netfilter.tracing.table import Flow
 
 TIMEOUT_S: Final = 3.0
@@ -69,4 +70,4 @@ def addresses() -> set[str]:
 
 def _addresses() -> set[str]:
     with IPRoute() as netlink:
-        return {str(address.get_attr("IFA_ADDRESS")) for address in netlink.get_addr()}
+        return set(map(own_address, netlink.get_addr()))

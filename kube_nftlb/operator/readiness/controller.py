@@ -196,7 +196,7 @@ class ReadinessGateController:
             return _RETRY_S
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             _log.warning("cannot set readiness gate, retrying", namespace=key.namespace, pod=key.name, error=str(error))
-            refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+            refused = isinstance(error, errors.KubeError) and error.is_refusal
             return _REFUSED_RETRY_S if refused else _RETRY_S
         if (since := self._since.get(key)) is not None:
             metrics.READINESS_GATE_SECONDS.observe(self._clock() - since)

@@ -125,7 +125,7 @@ class PolicyStatuses:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": policy.key.namespace, "policy": policy.key.name}
             _log.warning("cannot write policy status, retrying", **where, error=str(error))
-            refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+            refused = isinstance(error, errors.KubeError) and error.is_refusal
             return _REFUSED_RETRY_S if refused else _RETRY_S
         self._ingest.put(POLICIES, answer)
         return None

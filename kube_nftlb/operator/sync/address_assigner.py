@@ -175,7 +175,7 @@ class AddressAssigner:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": key.namespace, "service": key.name}
             _log.warning("cannot write addresses of Service, retrying", **where, error=str(error))
-            refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+            refused = isinstance(error, errors.KubeError) and error.is_refusal
             return _REFUSED_RETRY_S if refused else _RETRY_S
         metrics.ADDRESSES_WRITTEN.inc()
         self._on_change(self._ingest.put(SERVICES, answer))

@@ -150,7 +150,7 @@ class GatewayStatuses:
             del self._wanted[ref]
 
     def _failed(self, ref: Ref, error: errors.KubeError | errors.KubeUnreachableError, began: float) -> float:
-        refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+        refused = isinstance(error, errors.KubeError) and error.is_refusal
         now = self._clock()
         self._budget.done(now - began, now, overloaded=not refused)
         where = {"kind": ref.resource.kind, "namespace": ref.namespace, "name": ref.name}

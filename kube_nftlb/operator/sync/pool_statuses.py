@@ -33,12 +33,10 @@ class PoolStatuses:
         """Write statuses that changed, until cancelled."""
         written = -1
         while True:
-            if (changes := self._book.changes) != written:
-                if not await self._write_all():
-                    await asyncio.sleep(_RETRY_S)
-                    continue
+            changes, fine = self._book.changes, True
+            if changes != written and (fine := await self._write_all()):
                 written = changes
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(_INTERVAL_S if fine else _RETRY_S)
 
     async def _write_all(self) -> bool:
         """Write all statuses that changed. Return false if a write failed."""

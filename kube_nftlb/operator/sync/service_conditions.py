@@ -117,7 +117,7 @@ class ServiceConditions:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": key.namespace, "service": key.name}
             _log.warning("cannot write status of Service, retrying", **where, error=str(error))
-            refused = isinstance(error, errors.KubeError) and error.status in (403, 422)
+            refused = isinstance(error, errors.KubeError) and error.is_refusal
             return _REFUSED_RETRY_S if refused else _RETRY_S
         metrics.SERVICE_STATUSES_WRITTEN.inc()
         await asyncio.sleep(1 / _PER_S)

@@ -1,73 +1,43 @@
 """How long a watch lasts: a real connection to a server that tells little."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from kube_nftlb.kube import client
-from kube_nftlb.kube.client import Kube, WatchEvent
+from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES
+from tests.fakes.api_server import ApiServer, ObjectPath, serving
 
 BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}
 
 
-class Server:
-    """Sends bookmarks at these intervals in seconds, then nothing until its ``end``."""
+class Server(ApiServer):
+    """Sends bookmarks at these intervals in seconds, then nothing."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.intervals_s: list[float] = []
-        self.end = asyncio.Event()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def watch(self, request: web.Request, _: ObjectPath) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         for interval_s in self.intervals_s:
             await asyncio.sleep(interval_s)
-            await response.write(json.dumps(BOOKMARK).encode() + b"\n")
-        await self.end.wait()
+            await response.write(msgspec.json.encode(BOOKMARK) + b"\n")
+        await asyncio.Event().wait()
         return response
 
 
-@pytest.fixture
-async def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-async def kube(server: Server, tmp_path: Path) -> AsyncIterator[Kube]:
-    application = web.Application()
-    application.router.add_get("/{path:.*}", server.answer)
-    async with TestServer(application) as listening:
-        path = tmp_path / "kubeconfig"
-        path.write_text(
-            json.dumps(
-                {
-                    "current-context": "it",
-                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-                    "clusters": [{"name": "it", "cluster": {"server": str(listening.make_url("/"))}}],
-                    "users": [{"name": "it", "user": {}}],
-                }
-            )
-        )
-        async with await Kube.connect(path) as connected:
-            yield connected
-            server.end.set()
-
-
-async def watched(kube: Kube) -> list[WatchEvent]:
-    return [event async for event in kube.watch(SERVICES, "11")]
-
-
 async def test_bookmarks_keep_a_watch_and_silence_ends_it_without_an_error(
-    server: Server, kube: Kube, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    server = Server()
     monkeypatch.setattr(client, "_WATCH_SILENCE_S", 0.4)
     server.intervals_s = [0.2] * 5
-    async with asyncio.timeout(10):
-        events = await watched(kube)
+    async with serving(server, tmp_path) as kubeconfig, await Kube.connect(kubeconfig) as kube, asyncio.timeout(10):
+        events = [event async for event in kube.watch(SERVICES, "11")]
     assert [(event.type, event.object["metadata"]["resourceVersion"]) for event in events] == [("BOOKMARK", "12")] * 5

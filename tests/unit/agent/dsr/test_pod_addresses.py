@@ -16,7 +16,7 @@ def test_a_record_that_cannot_be_read_keeps_no_agent_from_starting(tmp_path: Pat
     file.write_text(content)
     with capture_logs() as logs:
         PodAddresses(file)
-    assert [each["event"] for each in logs] == ["cannot read which addresses pods have: those stay"]
+    assert [each["event"] for each in logs] == ["cannot read which addresses pods were given: they keep them"]
 
 
 def test_without_a_record_nothing_is_said(tmp_path: Path) -> None:

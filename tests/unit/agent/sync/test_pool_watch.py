@@ -78,6 +78,17 @@ async def test_addresses_of_pools_whose_definition_is_gone_are_announced_after_a
             assert not watch.knows_pools
 
 
+async def test_a_definition_must_be_gone_all_the_while(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_watch, "_WAIT_S", 0.05)
+    watch, gone = PoolWatch(FakeKube(), node.state, lambda _: None), errors.NotFoundError(404, "NotFound", "no pools")
+    known = []
+    for error in (gone, AWAY, gone, gone):
+        watch._failed(error)  # noqa: SLF001 - as the reflector would call it
+        known.append(watch.knows_pools)
+        await asyncio.sleep(0.1)
+    assert known == [False, False, False, True]
+
+
 async def test_a_list_that_is_not_answered_holds_farms_up_for_some_seconds_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
