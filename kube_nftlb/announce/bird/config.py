@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
-from kube_nftlb.announce.bird.files import PASSWORDS, password_file
+from kube_nftlb.announce.bird.files import PASSWORDS, detection_line, password_file
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.address_ranges import AddressRange, valid_ranges
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -29,8 +29,10 @@ class Node(NamedTuple):
 
 def render(node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool]) -> str:
     """Return the configuration for a node, with these peers, and the pools that say more of their routes."""
+    peers = sorted(peers, key=lambda each: each.metadata.name)
     lines = [
         f"# Written by kube-nftlb's agent on {node.name}, and again whenever it changes.",
+        detection_line(max((_detection_ms(peer) for peer in peers), default=0)),
         "log stderr { info, remote, warning, error, auth, fatal, bug };",
         f"router id {node.ipv4 or _number(node.name)};",
         # How long a BIRD that was restarted waits for its peers before it tells them that it has told all.
@@ -39,7 +41,7 @@ def render(node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool]) -
         "protocol bfd {}",
         *(line for family in _FAMILIES for line in _table(family, node.table)),
     ]
-    for peer in sorted(peers, key=lambda each: each.metadata.name):
+    for peer in peers:
         lines += _peer(peer, pools)
     return "\n".join(lines) + "\n"
 
@@ -47,6 +49,11 @@ def render(node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool]) -
 def protocol_name(peer: str) -> str:
     """Return BIRD's name for a peer, whose own may be longer than BIRD allows."""
     return f"peer_{hashlib.sha256(peer.encode()).hexdigest()[:16]}"
+
+
+def _detection_ms(peer: BGPPeer) -> int:
+    bfd = peer.spec.bfd
+    return bfd.interval_ms * bfd.multiplier if bfd else 0
 
 
 def _number(name: str) -> str:

@@ -1,5 +1,6 @@
-"""The names of the files that the agent and BIRD's container share. Pure."""
+"""The files that the agent and BIRD's container share, and what both read there. Pure."""
 
+import re
 from typing import Final
 
 CONFIG: Final = "bird.conf"
@@ -8,6 +9,19 @@ ENDED: Final = "agent-ended"
 """It is there once the agent has ended, and BIRD may."""
 PASSWORDS: Final = "/run/kube-nftlb-bird-passwords"
 """The folder in which BIRD's container, and nobody else, has a piece of configuration for each password."""
+
+_DETECTION: Final = "bfd_detection_ms"
+
+
+def detection_line(milliseconds: int) -> str:
+    """Return the line of the configuration with the longest Detection Time of BFD (RFC 5880, 6.8.4)."""
+    return f"define {_DETECTION} = {milliseconds};"
+
+
+def detection_s(config: str) -> float:
+    """Return the longest Detection Time of a configuration in seconds; 0 if it has none."""
+    match = re.search(rf"^define {_DETECTION} = (\d+);$", config, re.MULTILINE)
+    return int(match[1]) / 1000 if match else 0.0
 
 
 def password_file(key: str) -> str:

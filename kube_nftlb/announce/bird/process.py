@@ -1,7 +1,8 @@
 """Run BIRD for an agent: with the passwords of a Secret, again if it ends, and until the agent has ended.
 
 It ends BIRD by SIGKILL, so that routers go on with the routes (RFC 4724): the agent has had them prefer other nodes, or
-has deleted all routes if no other agent follows it.
+has deleted all routes if no other agent follows it. The next BIRD starts once routers with BFD have noticed that the
+one before is gone: otherwise they end its new session for that, and forget the routes.
 """
 
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config, password_file
+from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, detection_s, password_config, password_file
 
 _LOOK_EVERY_S: Final = 0.2
 AGENT_ENDS_S: Final = 110.0
@@ -21,6 +22,9 @@ AGENT_ENDS_S: Final = 110.0
 The pod's terminationGracePeriodSeconds are 120.
 """
 _AGAIN_S: Final = 1.0
+_MARGIN_S: Final = 0.5
+_PAUSE_MAX_S: Final = 60.0
+"""Routers go on with the routes for two minutes."""
 
 
 class BirdProcess:
@@ -36,6 +40,8 @@ class BirdProcess:
         self._passwords = passwords
         self._written: Mapping[str, str] = {}
         self._bird: subprocess.Popen[bytes] | None = None
+        # One that was killed with its container may have run until now.
+        self._ended_at = time.monotonic()
         self._end_at: float | None = None
 
     def end(self) -> None:
@@ -49,7 +55,7 @@ class BirdProcess:
         try:
             while not self._over():
                 changed = self._write_passwords()
-                if self._bird is None or self._bird.poll() is not None:
+                if self._bird is None or self._has_ended(self._bird):
                     self._start()
                 elif changed:
                     self._bird.send_signal(signal.SIGHUP)
@@ -64,13 +70,20 @@ class BirdProcess:
             return False
         return (self._run_dir / ENDED).exists() or time.monotonic() > self._end_at
 
+    def _has_ended(self, bird: subprocess.Popen[bytes]) -> bool:
+        if bird.poll() is None:
+            return False
+        print(f"BIRD has ended with status {bird.returncode}", file=sys.stderr, flush=True)
+        self._bird, self._ended_at = None, time.monotonic()
+        return True
+
     def _start(self) -> None:
-        if self._bird is not None:
-            print(f"BIRD has ended with status {self._bird.returncode}", file=sys.stderr, flush=True)
-            time.sleep(_AGAIN_S if self._bird.returncode > 0 else 0)
-            self._bird = None
         # The agent writes it once it knows its peers.
-        if (self._run_dir / CONFIG).exists():
+        config = self._run_dir / CONFIG
+        if not config.exists():
+            return
+        pause = min(max(detection_s(config.read_text()) + _MARGIN_S, _AGAIN_S), _PAUSE_MAX_S)
+        if time.monotonic() - self._ended_at >= pause:
             self._bird = subprocess.Popen(self._command)
 
     def _write_passwords(self) -> bool:

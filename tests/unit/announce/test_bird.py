@@ -18,7 +18,7 @@ from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import Node, protocol_name, render
 from kube_nftlb.announce.bird.control import BirdControl
-from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, password_config
+from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, detection_line, detection_s, password_config
 from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -107,6 +107,21 @@ def test_a_node_without_ipv4_identifies_itself_by_a_number_of_its_own() -> None:
 def test_a_router_is_on_a_link_of_the_node_also_with_internal_bgp(my_asn: int) -> None:
     # BIRD takes an internal peer for one that is routed to, with which BFD speaks another protocol.
     assert "  direct;" in render(NODE, [peer(bfd={}, myAsn=my_asn)], []).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("bfd", "expected"),
+    [([], 0), ([None], 0), ([{}, None], 0.9), ([{"intervalMs": 1000, "multiplier": 5}, {}], 5)],
+    ids=["no peers", "none with BFD", "the default", "the slowest of two"],
+)
+def test_a_configuration_says_how_long_routers_take_to_notice_that_bird_has_ended(
+    bfd: list[dict[str, int] | None], expected: float
+) -> None:
+    assert (
+        detection_s(render(NODE, [peer(f"router-{number}", bfd=each) for number, each in enumerate(bfd)], []))
+        == expected
+    )
+    assert detection_s("router id 1;") == 0
 
 
 def test_a_configuration_does_not_depend_on_the_order_of_peers() -> None:
@@ -254,8 +269,12 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     assert piece.stat().st_mode & 0o077 == 0
     (folder / "secret" / "router-1").write_text('not"usable')
     eventually(lambda: not piece.exists())
+    (folder / "run" / CONFIG).write_text(detection_line(1200))
+    killed_at = time.monotonic()
     os.kill(int(log.read_text().split()[1]), signal.SIGKILL)
     eventually(lambda: log.read_text().count("started") == 2)
+    # Routers that notice only now that it was gone would end its new sessions.
+    assert time.monotonic() - killed_at > 1.2
     process.end()
     time.sleep(0.5)
     os.kill(int(log.read_text().split()[-1]), 0)  # The agent has not ended yet: it is there.

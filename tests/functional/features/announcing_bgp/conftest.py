@@ -6,10 +6,11 @@ The tests break nodes one after the other, and mend them.
 """
 
 from collections.abc import Iterator
+from ipaddress import IPv4Interface, IPv6Interface
 
 import pytest
 
-from lab.routing.plan import NODES_ASN, plan_routers
+from lab.routing.plan import NODES_ASN, RouterPlan, plan_routers
 from tests import engine
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import Used
@@ -37,9 +38,7 @@ def _lab() -> Iterator[Used]:
         cluster.apply(POOL)
         for router in ROUTERS:
             for address in router.inside:
-                name = f"{router.name}-ipv{address.version}"
-                key = router.name if router.password else ""
-                cluster.apply(peer(name, str(address.ip), asn=router.asn, passwordKey=key, bfd={}))
+                cluster.apply(router_peer(router, address))
         for node in cluster.nodes:
             has_sessions(cluster, node)
         yield Used(cluster, [])
@@ -50,6 +49,13 @@ def pair() -> tuple[str, str]:
     """An IPv4 and an IPv6 address that no Service of an earlier test has, which may be about to go."""
     number = next(_NUMBERS)
     return f"192.0.2.{number}", f"2001:db8::{number:x}"
+
+
+def router_peer(router: RouterPlan, inside: IPv4Interface | IPv6Interface, **bfd: int) -> dict[str, object]:
+    """A router of the lab for all nodes, by one of its addresses, with BFD."""
+    key = router.name if router.password else ""
+    name = f"{router.name}-ipv{inside.version}"
+    return peer(name, str(inside.ip), asn=router.asn, passwordKey=key, bfd=bfd)
 
 
 def peer(name: str, address: str, **spec: object) -> dict[str, object]:

@@ -1,8 +1,10 @@
 """Connections by routers while nodes, agents and BIRD come and go."""
 
 import contextlib
+import itertools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab.places import CLIENT
-from tests.functional.cluster import Cluster
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
 from tests.functional.features.announcing.test_gate import rolling
-from tests.functional.features.announcing_bgp.conftest import ROUTERS, has_sessions
+from tests.functional.features.announcing_bgp.conftest import ROUTERS, has_sessions, router_peer
 from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, cut, served, unplugged
 
@@ -54,13 +56,46 @@ def test_a_crash_moves_nothing(
     routed(cluster, ROUTER, ip, *cluster.nodes)
     with cluster.hammer(CLIENT, ip) as met:
         end(cluster, node)
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
-            assert node in hops(cluster, ROUTER, ip)
-            time.sleep(0.02)
+        _keeps_its_route(cluster, ip, node, 8)
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
     has_sessions(cluster, node)
+
+
+def test_a_crash_of_bird_moves_nothing_where_bfd_takes_longer_than_bird_to_start(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip, node = pair[0], cluster.nodes[0]
+    cluster.serve("web", 3, namespace)
+    announce(cluster, "web", namespace, ip)
+    try:
+        cluster.apply(router_peer(ROUTERS[0], ROUTERS[0].inside[0], intervalMs=900))
+        eventually(lambda: _bfd(cluster, node, "0.900", "2.700"), "BFD is slow")
+        routed(cluster, ROUTER, ip, *cluster.nodes)
+        _kill_bird(cluster, node)
+        _keeps_its_route(cluster, ip, node, 8)
+    finally:
+        cluster.apply(router_peer(ROUTERS[0], ROUTERS[0].inside[0]))
+    eventually(lambda: not _bfd(cluster, node, "0.900"), "BFD is fast")
+    has_sessions(cluster, node)
+
+
+def _keeps_its_route(cluster: Cluster, ip: str, node: str, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert node in hops(cluster, ROUTER, ip)
+        time.sleep(0.02)
+
+
+def _bfd(cluster: Cluster, node: str, *texts: str) -> bool:
+    """Whether a node's session of BFD with the router is up, with these texts: its interval and timeout in seconds."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(f"/proc/{cluster.lab.pid('bird', node)}/root/run/bird-{node}/bird.ctl")
+        control.sendall(b"show bfd sessions\n")
+        with control.makefile() as answer:
+            lines = [line.split() for line in itertools.takewhile(lambda line: not line.startswith("0000"), answer)]
+    (session,) = (words for words in lines if str(ROUTERS[0].inside[0].ip) in words)
+    return {"Up", *texts} <= {*session}
 
 
 @pytest.mark.parametrize("restart", [_restart_agent, _restart_both])
