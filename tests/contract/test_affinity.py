@@ -127,6 +127,31 @@ async def test_clients_of_a_full_namespace_are_served_and_other_namespaces_do_no
         assert REGISTRIES["agent"].get_sample_value(name) == layout.AFFINITY_MAX
 
 
+async def test_a_farm_that_drains_remembers_its_clients(node: Node, tmp_path: Path) -> None:
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS)])
+    before = {client: ask(VIPS[0], source=client) for client in CLIENTS}
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS, state="drain")])
+    await node.engine.maintain(busy=False)
+    assert await node.engine.drift() is None
+    # The agent may be restarted meanwhile.
+    again = await Node.open(tmp_path)
+    await again.engine.maintain(busy=False)
+    await apply(again, [web("team-1", VIPS[0], *ENDPOINTS)])
+    assert {client: ask(VIPS[0], source=client) for client in CLIENTS} == before
+    again.close()
+
+
+async def test_a_farm_that_was_off_has_forgotten_its_clients(node: Node) -> None:
+    # The other farm keeps the map of their namespace.
+    await apply(
+        node, [web("team-1", VIPS[0], *ENDPOINTS), change("other", "team-1", **spec(VIPS[1], *ENDPOINTS, **STICKY))]
+    )
+    before = {client: ask(VIPS[0], source=client) for client in CLIENTS}
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS, state="off")])
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS)])
+    assert {client: ask(VIPS[0], source=client) for client in CLIENTS} != before
+
+
 async def test_the_listeners_of_a_farm_share_its_clients_and_farms_do_not(node: Node) -> None:
     two = {"addresses": [{"ip": VIPS[0], "ports": "80"}, {"ip": VIPS[1], "ports": "80"}]}
     await apply(

@@ -45,12 +45,13 @@ def _entry(placement: Placement, entry: Entry) -> Iterator[Element]:
         name = layout.name(map_, placement.family, all_ports=entry.all_ports)
         return Element(name, entry.key, messages.leads_to(chain, comment, and_back=and_back))
 
-    yield of(layout.SERVICES, entry.chain, placement.name, and_back=bool(entry.memory or entry.inside))
+    yield of(layout.SERVICES, entry.chain, placement.name, and_back=bool(entry.choice or entry.inside))
     if entry.inside:
         yield of(layout.INSIDE, entry.inside)
         yield of(layout.OUTSIDE, entry.outside)
     if entry.choice:
         yield of(layout.CHOICES, entry.choice, and_back=True)
+    if entry.memory:
         yield of(layout.MEMORIES, entry.memory)
     if entry.masquerade:
         yield of(layout.MASQUERADE, entry.masquerade)

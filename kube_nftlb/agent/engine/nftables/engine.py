@@ -17,7 +17,7 @@ from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
 from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
 from kube_nftlb.agent.engine.nftables.kernel_table import KernelTable
-from kube_nftlb.agent.engine.nftables.placement import Placement, place
+from kube_nftlb.agent.engine.nftables.placement import Placement, place, remembers
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.support import unsupported
@@ -149,7 +149,7 @@ class NftablesEngine:
 
     def _number(self, farm: NodeFarm) -> int | None:
         """Return the number of a farm, 0 if it needs none; None if there is none left."""
-        return self._numbers.of(farm.name) if farm.spec.persistence != "none" else 0
+        return self._numbers.of(farm.name) if remembers(farm.spec) else 0
 
     async def _put(self, placed: Mapping[str, Placement | None]) -> dict[str, str]:
         refused = await self._table.put(placed)

@@ -22,6 +22,7 @@ from kube_nftlb.agent.model import NodeFarm, NodeGroup
 from kube_nftlb.agent.table.layout import ALWAYS
 from kube_nftlb.agent.table.traffic_policy import hairpins, masqueraded
 from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.farm import FarmSpec
 
 _COUNTERS = 16
 """Farms with as many endpoints share this many counters of the scheduler rr.
@@ -86,6 +87,11 @@ class Placement(NamedTuple):
         return Members(self.endpoints, self.inside, *picks)
 
 
+def remembers(spec: FarmSpec) -> bool:
+    """Return True if a farm remembers its clients: one that is off or down forgets them."""
+    return spec.persistence != "none" and spec.state not in ("off", "down")
+
+
 def place(farm: NodeFarm, before: Placement | None, number: int) -> Placement:
     """Return what the table is to have of a farm; ``number`` is the farm's, should it need one."""
     return _Place(farm, before, number).placement()
@@ -98,7 +104,7 @@ class _Place:
         self._family: TableFamily = "ip6" if farm.spec.family == "ipv6" else "ip"
         self._before = before if before is not None and before.family == self._family else None
         self._number = number
-        self._sticky = farm.spec.persistence != "none"
+        self._sticky = remembers(farm.spec)
         self._hashes = farm.spec.scheduler in ("hash", "symhash")
         self._numbers: dict[Target, int] = {}
         """The numbers of all endpoints, if clients are remembered."""
@@ -202,7 +208,8 @@ class _Place:
                 key = layout.listener_key(listener)
                 entry = Entry(key, listener.port, layout.REFUSE, from_node=self._spec.intra_connect)
                 if self._farm.refuses:
-                    yield entry
+                    # A farm that drains remembers its clients: their map goes with the last chain that uses it.
+                    yield entry._replace(memory=self._memory(entry).name) if self._numbers else entry
                     continue
                 entry = entry._replace(
                     chain=main,
@@ -228,14 +235,17 @@ class _Place:
         """Return an entry that remembers clients, from one whose chains choose for all of them."""
         if entry.chain == layout.DROP:
             return entry
-        timeout_s, namespace = timeouts.rounded(self._spec.persist_ttl), self._farm.key[0]
-        place = (self._family, entry.all_ports, timeout_s, namespace)
-        known = Known(*place, has_sessions=bool(self._spec.sessions)).name
-        entry = entry._replace(memory=Memory(*place).name)
+        memory = self._memory(entry)
+        known = Known(*memory, has_sessions=bool(self._spec.sessions)).name
+        entry = entry._replace(memory=memory.name)
         if entry.inside and entry.outside == layout.DROP:
             # Who is dropped is not to be found among the clients that are remembered.
             return entry._replace(inside=known, choice=entry.inside)
         return entry._replace(chain=known, choice=entry.chain)
+
+    def _memory(self, entry: Entry) -> Memory:
+        timeout_s, namespace = timeouts.rounded(self._spec.persist_ttl), self._farm.key[0]
+        return Memory(self._family, entry.all_ports, timeout_s, namespace)
 
     def _choice(self, modulus: int, name: str, *, inside: bool) -> Choice:
         scheduler = self._spec.scheduler
