@@ -7,6 +7,7 @@ from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.groups import Group, Members
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
 from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.table.layout import ALWAYS
 from kube_nftlb.netfilter import netlink
 
 _DATA, _USERDATA = 2, 6
@@ -85,7 +86,7 @@ class _Numbered:
         members = self._members(first) if not groups else Members()
         picks = (members.picks, members.inside_picks)
         sticky = self._sticky(_number(_value(farm)), first, picks) if farm is not None else None
-        return Placement(
+        placement = Placement(
             name,
             self._family,
             tuple(entries),
@@ -94,6 +95,15 @@ class _Numbered:
             sticky=sticky,
             groups=groups,
         )
+        return placement._replace(hairpin=self._hairpin(placement))
+
+    def _hairpin(self, placement: Placement) -> tuple[bytes, ...]:
+        """Return the endpoints of a farm that are masqueraded when they are their own clients."""
+        if {entry.masquerade for entry in placement.entries} <= {"", ALWAYS}:
+            return ()
+        elements = self._dump.get(f"{layout.HAIRPIN}-{self._family}", {})
+        endpoints = {to.ip for to in placement.reachable}
+        return tuple(sorted(ip for ip in (key[: len(key) // 2] for key in elements) if ip in endpoints))
 
     def _groups(self, entry: Entry) -> Iterator[Group]:
         """Yield the groups of a listener."""

@@ -3,6 +3,7 @@
 See docs/dataplane.md.
 """
 
+import random
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -66,7 +67,7 @@ class NftablesEngine:
         """See ``Engine``."""
         self._refused: dict[str, str] = {}
         """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
-        self._numbers = FarmNumbers()
+        self._numbers = FarmNumbers(random.randint(1, layout.FARMS_MAX))  # noqa: S311 - no secret
         self._affinity_use = AffinityUse(reader)
         self._loaded = False
         self._has_begun = False
@@ -158,17 +159,15 @@ class NftablesEngine:
                 self.sent.remove(name)
                 if placement is not None:
                     self._note(placement)
-                if placement is None or placement.sticky is None:
-                    self._numbers.free(name)
+            present = self._table.placements.get(name)
+            if present is None or present.sticky is None:
+                self._numbers.free(name)
         return refused
 
     def _note(self, placement: Placement) -> None:
         listeners = frozenset(layout.listener(placement.family, entry.key) for entry in placement.entries)
         # A weight of three is three numbers of one endpoint.
-        reachable = {*placement.endpoints, *placement.inside}
-        reachable.update(to for each in placement.groups for to in (*each.members.endpoints, *each.members.inside))
-        if placement.sticky is not None:
-            reachable.update(to for _, to in placement.sticky.endpoints)
+        reachable = placement.reachable
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
         scheduled = 0 if refuses else max(1, len(reachable))
         if placement.sticky is not None:

@@ -98,6 +98,7 @@ class KernelTable:
         self._chains = {name for name in found.chains if rules.is_scheduling(name)}
         for name in (layout.name(layout.HAIRPIN, family) for family in layout.FAMILIES):
             self._shared.update({Element(name, key): 0 for key in dump[name]})
+        self._shared.update(Counter(each for placement in self.placements.values() for each in _shared(placement)))
         wanted = self._wanted()
         self._sums = {name: _sum(data.items()) for name, data in wanted.items()}
         await self._settle(dump, wanted)

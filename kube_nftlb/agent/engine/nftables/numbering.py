@@ -34,12 +34,18 @@ def renumber(before: Sequence[_T], wanted: Iterable[_T]) -> list[_T]:
     return [each for each in order if each is not None]
 
 
-def stable_numbers(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:
-    """Return a number for each endpoint: the one that it has, or the lowest that is free."""
+def stable_numbers(
+    before: Iterable[tuple[int, Target]], wanted: Iterable[Target], last: int, end: int
+) -> tuple[dict[Target, int], int]:
+    """Return a number below ``end`` for each endpoint, and which was given last; ``last`` was so before.
+
+    An endpoint keeps its own. A free number stays free as long as possible: clients may be remembered with it.
+    """
     wanted = set(wanted)
     numbers = {to: number for number, to in before if to in wanted}
     taken = set(numbers.values())
-    free = (number for number in itertools.count(1) if number not in taken)
+    cycle = itertools.chain(range(last + 1, end), range(1, last + 1))
+    free = (number for number in cycle if number not in taken)
     for to in sorted(wanted - numbers.keys()):
-        numbers[to] = next(free)
-    return numbers
+        numbers[to] = last = next(free)
+    return numbers, last

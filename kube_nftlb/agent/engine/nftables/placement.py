@@ -30,6 +30,8 @@ _COUNTERS = 16
 With a single one, clients that connect to two farms by turns would always get the same endpoints of each.
 """
 _DEFAULT_FIELDS = "srcip"
+_FAR = 1024
+"""An agent that starts does not know which numbers endpoints had that have just gone: hardly so many."""
 _KINDS = {"rr": "rr", "weight": "random", "hash": "hash", "symhash": "symhash"}
 """The kinds of ``Choice``, by scheduler."""
 
@@ -65,6 +67,8 @@ class Sticky(NamedTuple):
     inside_picks: tuple[int, ...] = ()
     sessions: tuple[tuple[bytes, int], ...] = ()
     """Clients that always get the same endpoint."""
+    last: int = 0
+    """The number that an endpoint was given last; 0 if that is not known."""
 
 
 class Placement(NamedTuple):
@@ -85,6 +89,17 @@ class Placement(NamedTuple):
         """The endpoints without groups."""
         picks = (self.sticky.picks, self.sticky.inside_picks) if self.sticky is not None else ((), ())
         return Members(self.endpoints, self.inside, *picks)
+
+    @property
+    def lists(self) -> tuple[Members, ...]:
+        """The endpoints of each group; of a farm without groups, those of the farm."""
+        return (self.members, *(each.members for each in self.groups))
+
+    @property
+    def reachable(self) -> set[Target]:
+        """All endpoints, those alone to which clients that are remembered go as well."""
+        sticky = () if self.sticky is None else (to for _, to in self.sticky.endpoints)
+        return {*sticky, *(to for each in self.lists for to in (*each.endpoints, *each.inside))}
 
 
 def remembers(spec: FarmSpec) -> bool:
@@ -134,10 +149,9 @@ class _Place:
         if self._spec.traffic_policy == "Cluster":
             return main, []
         local, cluster = some.candidates.local, some.candidates.cluster
-        outside = any(address.type != "ClusterIP" for address in self._farm.addresses)
         if not local:
-            return [], list(cluster) if outside else []
-        return main, list(cluster) if outside and cluster != local else []
+            return [], list(cluster) if self._outside else []
+        return main, list(cluster) if self._outside and cluster != local else []
 
     def _members(self, main: Sequence[Backend], inside: Sequence[Backend], before: Members) -> Members:
         if self._sticky:
@@ -182,20 +196,46 @@ class _Place:
         return Draw(*place, draw, numbers, within, tuple(to), inside).name
 
     def _remembered(self, lists: Iterable[tuple[Sequence[Backend], Sequence[Backend]]]) -> Sticky:
-        before = self._before.sticky if self._before else None
+        before = self._before.sticky if self._before and self._before.sticky else Sticky(self._number, ())
         reachable = {each.backend.name: _target(each.backend) for each in self._farm.endpoints}
         reachable |= {each.name: _target(each) for _, inside in lists for each in inside}
-        numbers = self._numbers = stable_numbers(before.endpoints if before else (), reachable.values())
+        remote = self._remote()
+        # Clients that have got one from anywhere are not to go on to it: only those of this node may.
+        chosen = self._chosen_by_anybody()
+        had = [(number, to) for number, to in before.endpoints if to not in remote or number not in chosen]
+        start = _last(before)
+        numbers, last = stable_numbers(had, reachable.values(), start, layout.GROUP_MARK)
+        self._numbers = numbers
+        held = {name: numbers[to] for name, to in reachable.items() if not (to in remote and self._outside)}
         sessions = sorted(
-            (layout.packed(each.client), numbers[reachable[each.backend]])
-            for each in self._spec.sessions
-            if each.backend in reachable
+            (layout.packed(each.client), held[each.backend]) for each in self._spec.sessions if each.backend in held
         )
         return Sticky(
-            before.farm if before else self._number,
+            before.farm,
             tuple(sorted((number, to) for to, number in numbers.items())),
             sessions=tuple(sessions),
+            last=last if last != start else before.last,
         )
+
+    def _remote(self) -> set[Target]:
+        """Return the endpoints that the traffic policy keeps for clients of this node, if there are such."""
+        if self._spec.traffic_policy == "Cluster":
+            return set()
+        lists = [each.candidates for each in self._farm.groups or (self._farm,)]
+        return {_target(each) for both in lists for each in both.cluster} - {
+            _target(each) for both in lists for each in both.local
+        }
+
+    def _chosen_by_anybody(self) -> set[int]:
+        """Return the numbers of the endpoints among which connections from anywhere were scheduled."""
+        if self._before is None:
+            return set()
+        return {number for each in self._before.lists for number in each.picks}
+
+    @property
+    def _outside(self) -> bool:
+        """True if the farm has addresses for clients outside of the cluster."""
+        return any(address.type != "ClusterIP" for address in self._farm.addresses)
 
     def _hairpin(self) -> tuple[bytes, ...]:
         return tuple(layout.packed(ip) for ip in hairpins(self._farm)) if not self._farm.refuses else ()
@@ -208,8 +248,7 @@ class _Place:
                 key = layout.listener_key(listener)
                 entry = Entry(key, listener.port, layout.REFUSE, from_node=self._spec.intra_connect)
                 if self._farm.refuses:
-                    # A farm that drains remembers its clients: their map goes with the last chain that uses it.
-                    yield entry._replace(memory=self._memory(entry).name) if self._numbers else entry
+                    yield self._remembering(entry)
                     continue
                 entry = entry._replace(
                     chain=main,
@@ -234,7 +273,7 @@ class _Place:
     def _with_memory(self, entry: Entry) -> Entry:
         """Return an entry that remembers clients, from one whose chains choose for all of them."""
         if entry.chain == layout.DROP:
-            return entry
+            return self._remembering(entry)
         memory = self._memory(entry)
         known = Known(*memory, has_sessions=bool(self._spec.sessions)).name
         entry = entry._replace(memory=memory.name)
@@ -242,6 +281,10 @@ class _Place:
             # Who is dropped is not to be found among the clients that are remembered.
             return entry._replace(inside=known, choice=entry.inside)
         return entry._replace(chain=known, choice=entry.chain)
+
+    def _remembering(self, entry: Entry) -> Entry:
+        """Return an entry that serves nobody; it uses the map of clients, which goes with the last chain that does."""
+        return entry._replace(memory=self._memory(entry).name) if self._numbers else entry
 
     def _memory(self, entry: Entry) -> Memory:
         timeout_s, namespace = timeouts.rounded(self._spec.persist_ttl), self._farm.key[0]
@@ -265,6 +308,13 @@ class _Place:
     @property
     def _all_ports(self) -> bool:
         return self._spec.protocol == "All"
+
+
+def _last(sticky: Sticky) -> int:
+    """Return the number that was given last: if that is not known, one that is far from any in use."""
+    if sticky.last or not sticky.endpoints:
+        return sticky.last
+    return (max(number for number, _ in sticky.endpoints) + _FAR) % layout.GROUP_MARK
 
 
 def targets(backends: Iterable[Backend]) -> list[Target]:

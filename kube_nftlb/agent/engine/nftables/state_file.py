@@ -37,6 +37,9 @@ def _json(value: Any) -> Any:
     """Return a placement, or a part of one, with lists for tuples and text for bytes."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, Sticky):
+        # Nobody is remembered where the table is made anew.
+        value = value[:-1]
     return [_json(each) for each in value] if isinstance(value, tuple) else value
 
 

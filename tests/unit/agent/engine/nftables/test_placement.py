@@ -118,12 +118,67 @@ def test_remembered_endpoints_keep_their_numbers_and_sessions_go_to_them() -> No
     assert dict(first.sticky.endpoints) == {1: A, 2: B}
     assert first.sticky.sessions == ((packed("10.0.0.9"), 2),)
     assert chains(first) == ["sessions-60-ip/default"]
-    # The first goes, and another comes: b is still 2.
+    # The first goes, and another comes: b is still 2, and nobody who is remembered with 1 gets the other.
     new = raw_backend("c", "10.244.2.3", nodeName="there")
     second = placed(first, persistence="srcip", sessions=sessions, backends=[TWO[1], new])
     assert second.sticky is not None
-    assert dict(second.sticky.endpoints) == {2: B, 1: target("10.244.2.3", 8080)}
+    assert dict(second.sticky.endpoints) == {2: B, 3: target("10.244.2.3", 8080)}
     assert second.sticky.farm == first.sticky.farm
+
+
+def numbers(placement: Placement) -> dict[Target, int]:
+    assert placement.sticky is not None
+    return {to: number for number, to in placement.sticky.endpoints}
+
+
+def test_an_endpoint_that_comes_does_not_get_the_clients_of_one_that_went_while_no_agent_ran() -> None:
+    before = placed(persistence="srcip")
+    assert before.sticky is not None
+    # The kernel does not tell which number was given last.
+    adopted = before._replace(sticky=before.sticky._replace(last=0))
+    same = placed(adopted, persistence="srcip")
+    assert same == adopted
+    after = placed(adopted, persistence="srcip", backends=[*TWO, raw_backend("c", "10.244.2.3", nodeName="there")])
+    assert numbers(after) == {A: 1, B: 2, target("10.244.2.3", 8080): 1027}
+
+
+def test_clients_from_outside_forget_an_endpoint_that_becomes_one_for_clients_of_this_node_alone() -> None:
+    outside: dict[str, Any] = {"persistence": "srcip", "addresses": [NODE_PORT], "mode": "dnat"}
+    first = placed(**outside)
+    assert numbers(first) == {A: 1, B: 2}
+    local = placed(first, **outside, trafficPolicy="Local")
+    # Replies of the remote one would not come back through this node.
+    assert numbers(local) == {A: 1, B: 3}
+    assert numbers(placed(local, **outside, trafficPolicy="Local")) == {A: 1, B: 3}
+    assert numbers(placed(local, **outside, trafficPolicy="Local", state="drain")) == {A: 1, B: 3}
+
+
+def test_a_fixed_session_leads_no_client_from_outside_to_an_endpoint_for_clients_of_this_node() -> None:
+    sessions = [{"client": f"192.0.2.{number}", "backend": name} for number, name in ((1, "a"), (2, "b"))]
+    spec: dict[str, Any] = {"persistence": "srcip", "sessions": sessions, "trafficPolicy": "Local"}
+
+    def held(placement: Placement) -> list[bytes]:
+        assert placement.sticky is not None
+        return [client for client, _ in placement.sticky.sessions]
+
+    assert held(placed(**spec, addresses=[NODE_PORT])) == [packed("192.0.2.1")]
+    assert held(placed(**spec)) == [packed("192.0.2.1"), packed("192.0.2.2")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "remembers"),
+    [
+        ({"state": "drain"}, True),
+        ({"state": "off"}, False),
+        ({"backends": []}, False),
+        ({"trafficPolicy": "Local", "backends": [{**TWO[0], "state": "drain"}, TWO[1]]}, True),
+    ],
+    ids=["a farm that drains", "a farm that is off", "nobody is left", "all of this node drain"],
+)
+def test_the_map_of_clients_stays_in_use_while_nobody_is_served(spec: dict[str, Any], remembers: bool) -> None:
+    (entry,) = placed(persistence="srcip", **spec).entries
+    assert (entry.chain, entry.choice) in (("refuse", ""), (layout.DROP, ""))
+    assert (entry.memory == "remember-60-ip/default") == remembers
 
 
 def test_a_draining_backend_is_remembered_but_not_chosen() -> None:
@@ -146,16 +201,21 @@ def test_renumbering_keeps_what_can_stay(before: list[int], wanted: list[int]) -
     assert moved <= gone_or_new
 
 
-@given(st.sets(st.integers(1, 20)), st.sets(st.integers(1, 20)))
-def test_numbers_for_life_are_unique_and_low(before: set[int], wanted: set[int]) -> None:
+@given(st.sets(st.integers(1, 20)), st.sets(st.integers(1, 20)), st.integers(0, 40))
+def test_numbers_for_life_are_unique_and_a_free_one_stays_free(before: set[int], wanted: set[int], last: int) -> None:
     def at(each: int) -> Target:
         return Target(bytes((10, 0, 0, each)), 80)
 
-    numbers = stable_numbers(enumerate(map(at, before), 1), map(at, wanted))
+    had = {at(each): number for number, each in enumerate(sorted(before), 1)}
+    numbers, after = stable_numbers(((number, to) for to, number in had.items()), map(at, wanted), last, 41)
     assert numbers.keys() == set(map(at, wanted))
     assert len(set(numbers.values())) == len(numbers)
-    assert all(numbers[at(each)] == number for number, each in enumerate(before, 1) if each in wanted)
-    assert max(numbers.values(), default=0) <= len(before | wanted)
+    assert {to: numbers[to] for to in had if to in numbers} == {to: had[to] for to in had if to in numbers}
+    given = [numbers[to] for to in sorted(numbers.keys() - had.keys())]
+    assert after == (given[-1] if given else last)
+    assert all(0 < number < 41 for number in given)
+    # In the order of the cycle, so that each free one has its turn.
+    assert sorted(given, key=lambda number: (number - last - 1) % 40) == given
 
 
 WITHIN = {"random-2-group-0-ip", "random-1-group-2-ip"}
