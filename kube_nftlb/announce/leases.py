@@ -70,8 +70,9 @@ class KubeLeases:
                 seen(ip, record)
 
         def remove(raw: JsonObject) -> None:
-            ip, _ = records.parse(raw)
-            if ip in self._known:
+            ip, gone = records.parse(raw)
+            # A watch that lags may tell it of a Lease that has been made anew since.
+            if ip in self._known and int(gone.version) >= self._newest.get(ip, 0):
                 self._known.remove(ip)
                 self._newest.pop(ip, None)
                 seen(ip, NOBODY)

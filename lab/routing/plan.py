@@ -48,6 +48,11 @@ class RouterPlan:
         return IPv4Interface(f"172.32.0.{self.number}/24"), IPv6Interface(f"fd00:32::{self.number:x}/64")
 
     @property
+    def bfd_profile(self) -> str:
+        """How often it wants packets of BFD: one of the nodes' own AS less often than nodes send them."""
+        return "slow" if self.number >= _FIRST_INTERNAL else "fast"
+
+    @property
     def asn(self) -> int:
         """The number of its AS."""
         return NODES_ASN if self.number >= _FIRST_INTERNAL else ROUTERS_ASN
@@ -80,6 +85,10 @@ _BFDD = """bfd
   receive-interval 300
   transmit-interval 300
   detect-multiplier 3
+ profile slow
+  receive-interval 2000
+  transmit-interval 300
+  detect-multiplier 3
 """
 
 
@@ -92,7 +101,7 @@ def _bgpd(router: RouterPlan, nodes: list[NodePlan]) -> Iterable[str]:
     yield " no bgp default ipv4-unicast"
     for address, _ in neighbors:
         yield f" neighbor {address} remote-as {NODES_ASN}"
-        yield f" neighbor {address} bfd profile fast"
+        yield f" neighbor {address} bfd profile {router.bfd_profile}"
         yield f" neighbor {address} timers connect 1"
         if router.password:
             yield f" neighbor {address} password {router.password}"

@@ -45,6 +45,8 @@ class Bird:
         self._refused = ""
         """Why BIRD goes on with an earlier configuration; empty if it does not."""
         self._configured = ""
+        self._intervals_ms: dict[str, int] = {}
+        """The interval of BFD that was negotiated last with each router, by its address."""
         self._changed = asyncio.Event()
 
     @property
@@ -93,6 +95,7 @@ class Bird:
             try:
                 await self._configure()
                 self._take(await self._control.sessions(), self._refused)
+                self._intervals_ms |= await self._control.bfd_intervals_ms()
             except (OSError, TimeoutError) as error:
                 self._take((), f"BIRD does not answer: {error or type(error).__name__}")
             try:
@@ -106,7 +109,9 @@ class Bird:
             return
         labels = self._node.labels
         peers = [peer for peer in self._peers.values() if peer.spec.node_selector.selects(labels)]
-        text = config.render(config.Node(self._me, self._node.ipv4, self._table), peers, self._pools)
+        text = config.render(
+            config.Node(self._me, self._node.ipv4, self._table), peers, self._pools, self._intervals_ms
+        )
         if text == self._configured:
             return
         await asyncio.to_thread(self._control.write, text)

@@ -122,10 +122,11 @@ class Routes:
             known.metric = Metric.GOES if self.leaving else known.metric
             return Act(answer=True), known.metric
         known.metric = Metric.GOES
+        if blocker.reason is Reason.NODE_LEAVES and not address.nodes - {self.me}:
+            known.going_at = None
+            return Act(answer=True), Metric.GOES
         if known.going_at is None:
             known.going_at = now
-        if blocker.reason is Reason.NODE_LEAVES and not address.nodes - {self.me}:
-            return Act(answer=True), Metric.GOES
         until = known.going_at + GOING_S
         return (Act(answer=True, again=until), Metric.GOES) if now < until else self._delete(ip, blocker)
 

@@ -47,6 +47,17 @@ def sessions(lines: Iterable[str]) -> list[Session]:
     return found
 
 
+def bfd_intervals_ms(lines: Iterable[str]) -> dict[str, int]:
+    """Return the interval of BFD with each router in milliseconds, by its address, from ``show bfd sessions``.
+
+    It is the longer one of what this node wants to send and of what the router wants to receive. Sessions that are not
+    up are left out: they are idle.
+    """
+    words = (line.split() for line in lines)
+    # The address, the interface, the state, since when, the interval and the timeout in seconds.
+    return {each[0]: round(float(each[4]) * 1000) for each in words if len(each) == 6 and each[2] == "Up"}
+
+
 class _Protocol(NamedTuple):
     name: str
     kind: str

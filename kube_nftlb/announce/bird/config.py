@@ -3,7 +3,8 @@
 import hashlib
 import ipaddress
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
@@ -16,6 +17,7 @@ from kube_nftlb.environment import IpNetwork
 _GRACEFUL_SHUTDOWN: Final = (65535, 0)
 """RFC 8326: routers are to prefer others."""
 _FAMILIES: Final = (4, 6)
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Node(NamedTuple):
@@ -27,12 +29,17 @@ class Node(NamedTuple):
     table: int
 
 
-def render(node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool]) -> str:
-    """Return the configuration for a node, with these peers, and the pools that say more of their routes."""
+def render(
+    node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool], intervals_ms: Mapping[str, int] = _NONE
+) -> str:
+    """Return the configuration for a node, with these peers, and the pools that say more of their routes.
+
+    ``intervals_ms`` are those of BFD that were negotiated, by the routers' addresses: routers may ask for longer ones.
+    """
     peers = sorted(peers, key=lambda each: each.metadata.name)
     lines = [
         f"# Written by kube-nftlb's agent on {node.name}, and again whenever it changes.",
-        detection_line(max((_detection_ms(peer) for peer in peers), default=0)),
+        detection_line(max((_detection_ms(peer, intervals_ms) for peer in peers), default=0)),
         "log stderr { info, remote, warning, error, auth, fatal, bug };",
         f"router id {node.ipv4 or _number(node.name)};",
         # How long a BIRD that was restarted waits for its peers before it tells them that it has told all.
@@ -51,9 +58,9 @@ def protocol_name(peer: str) -> str:
     return f"peer_{hashlib.sha256(peer.encode()).hexdigest()[:16]}"
 
 
-def _detection_ms(peer: BGPPeer) -> int:
+def _detection_ms(peer: BGPPeer, intervals_ms: Mapping[str, int]) -> int:
     bfd = peer.spec.bfd
-    return bfd.interval_ms * bfd.multiplier if bfd else 0
+    return max(bfd.interval_ms, intervals_ms.get(peer.spec.address, 0)) * bfd.multiplier if bfd else 0
 
 
 def _number(name: str) -> str:

@@ -43,6 +43,10 @@ class BirdControl:
         """Return the BGP sessions. Raises OSError, TimeoutError."""
         return answers.sessions(await self._ask("show protocols all"))
 
+    async def bfd_intervals_ms(self) -> dict[str, int]:
+        """Return the interval of BFD with each router that answers, by its address. Raises OSError, TimeoutError."""
+        return answers.bfd_intervals_ms(await self._ask("show bfd sessions"))
+
     async def _ask(self, request: str) -> list[str]:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(self._run_dir / SOCKET)

@@ -161,6 +161,20 @@ ANSWER = """2002-Name       Proto      Table      State  Since         Info
 """
 
 
+BFD_ANSWER = """1020-bfd1:
+ IP address                Interface  State      Since         Interval  Timeout
+ 172.31.0.231              eth0       Up         12:15:55.020    1.000    0.900
+ fd00:31::e7               eth0       Down       12:15:56.020    1.000    0.000
+ 172.31.0.232              ---        Up         12:15:55.020    0.300    0.900
+0000
+"""
+
+
+def test_the_intervals_of_bfd_are_those_of_sessions_that_are_up() -> None:
+    assert answers.bfd_intervals_ms(BFD_ANSWER.splitlines()) == {"172.31.0.231": 1000, "172.31.0.232": 300}
+    assert answers.bfd_intervals_ms(["0000 "]) == {}
+
+
 def test_sessions_are_read_from_what_bird_says() -> None:
     assert answers.sessions(ANSWER.splitlines()) == [
         Session("peer_a", "Established", 5),

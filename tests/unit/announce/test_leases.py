@@ -6,10 +6,12 @@ import contextlib
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.announce import leases as leases_module
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Write
 from kube_nftlb.announce.ownership.node import Writing
 from kube_nftlb.announce.ownership.records import NOBODY, Record
+from kube_nftlb.kube.reflector import Handlers
 from kube_nftlb.kube.resources import LEASES
 from tests.fakes.kube import FakeKube
 
@@ -57,6 +59,28 @@ async def test_a_watch_tells_what_there_is_and_what_changes() -> None:
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
+
+
+async def test_a_lease_that_was_made_anew_is_not_lost_to_a_watch_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, seen, watches = FakeKube(), dict[str, Record](), list[Handlers]()
+
+    async def watch(_kube: object, _resource: object, handlers: Handlers, **_: object) -> None:
+        watches.append(handlers)
+
+    monkeypatch.setattr(leases_module, "list_and_watch", watch)
+    leases = KubeLeases(kube, "here", "one")
+    await leases.watch(seen.__setitem__, lambda: None)
+    (handlers,) = watches
+    first = await leases.write(claim(NOBODY))
+    raw = kube.find(LEASES, "address-192-0-2-10", "here") or {}
+    handlers.put(raw)
+    await leases.write(Writing(IP, Write.GIVE_UP, first, MAC))
+    again = await leases.write(claim(NOBODY))
+    # It tells only now of the deletion, and then of the Lease that there is.
+    handlers.remove({**raw, "metadata": {**raw["metadata"], "resourceVersion": str(int(again.version) - 1)}})
+    assert seen == {IP: first}
+    handlers.put(kube.find(LEASES, "address-192-0-2-10", "here") or {})
+    assert seen == {IP: again}
 
 
 async def test_a_list_with_an_older_lease_than_is_known_ends_the_watch() -> None:

@@ -81,6 +81,13 @@ def test_what_becomes_of_a_route(routes: Routes, known: Address, at_once: set[Ro
     assert routed(routes, known, 1.0 + GOING_S) == later
 
 
+def test_routers_have_two_seconds_from_when_another_node_is_to_have_the_address(routes: Routes) -> None:
+    for now in (1.0, 30.0):
+        assert routed(routes, address(frozenset(), Reason.NODE_LEAVES), now) == {GOES}
+    for now, expected in ((31.0, {GOES}), (31.0 + GOING_S - 0.1, {GOES}), (31.0 + GOING_S, set())):
+        assert routed(routes, address(OTHER, Reason.NODE_LEAVES), now) == expected
+
+
 def test_a_route_that_was_about_to_go_serves_again(routes: Routes) -> None:
     assert routed(routes, address(not_announce=Reason.NODE_LEAVES), 1.0) == {GOES}
     assert routed(routes, address(), 2.0) == {SERVES}

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.announcing import bird as bird_module
 from kube_nftlb.agent.announcing.bird import Bird
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import protocol_name
+from kube_nftlb.announce.bird.files import detection_s
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX
 from kube_nftlb.kube.resources import BGP_PEERS
 from tests.fakes.kube import FakeKube
@@ -24,6 +26,7 @@ class Control:
         self.written: list[str] = []
         self.refuses = ""
         self.found: list[Session] = []
+        self.intervals_ms: dict[str, int] = {}
         self.runs = True
 
     def begin(self) -> None:
@@ -39,6 +42,9 @@ class Control:
         if not self.runs:
             raise FileNotFoundError(2, "No such file or directory")
         return self.found
+
+    async def bfd_intervals_ms(self) -> dict[str, int]:
+        return self.intervals_ms
 
 
 def peer(name: str, **spec: Any) -> dict[str, Any]:
@@ -86,6 +92,21 @@ async def test_peers_that_select_the_node_are_configured(kube: FakeKube, control
     await eventually(lambda: protocol_name("elsewhere") in control.written[-1])
     kube.remove(BGP_PEERS, "elsewhere")
     await eventually(lambda: "protocol bgp" not in control.written[-1])
+
+
+@pytest.mark.usefixtures("bird")
+async def test_the_detection_time_is_that_of_a_router_that_asks_for_a_longer_interval(
+    kube: FakeKube, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bird_module, "_LOOK_EVERY_S", 0.01)
+    kube.put(BGP_PEERS, peer("router", bfd={}))
+    await eventually(lambda: bool(control.written) and detection_s(control.written[-1]) == 0.9)
+    control.intervals_ms = {"172.31.0.1": 1000}
+    await eventually(lambda: detection_s(control.written[-1]) == 3)
+    # Of a session that is down it is not told.
+    control.intervals_ms = {"172.31.0.9": 100}
+    await asyncio.sleep(0.05)
+    assert detection_s(control.written[-1]) == 3
 
 
 @pytest.mark.usefixtures("bird")
