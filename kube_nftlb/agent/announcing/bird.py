@@ -84,10 +84,7 @@ class Bird:
 
     def end(self) -> None:
         """Let BIRD end, if it was told to: what is to be deleted is deleted."""
-        try:
-            self._control.end()
-        except OSError as error:
-            _log.warning("cannot tell BIRD that the agent ends", error=str(error))
+        self._control.end()
 
     async def _follow(self) -> None:
         while True:

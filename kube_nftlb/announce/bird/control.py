@@ -1,13 +1,14 @@
 """The agent's end of BIRD: the file with its configuration, and its control socket."""
 
 import asyncio
+import fcntl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
-from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET
+from kube_nftlb.announce.bird.files import AGENT, CONFIG, SOCKET
 
 _PATIENCE_S: Final = 2.0
 _ANSWER_MAX: Final = 1 << 20
@@ -19,14 +20,17 @@ class BirdControl:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._lock: TextIO | None = None
 
     def begin(self) -> None:
-        """Say that an agent runs. Raises OSError."""
-        (self._run_dir / ENDED).unlink(missing_ok=True)
+        """Say that an agent runs, until ``end`` or the end of this process. Raises OSError."""
+        self._lock = (self._run_dir / AGENT).open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def end(self) -> None:
-        """Say that the agent ends. Raises OSError."""
-        (self._run_dir / ENDED).touch()
+        """Say that the agent ends."""
+        if self._lock is not None:
+            self._lock.close()
 
     def write(self, config: str) -> None:
         """Write the configuration. Raises OSError."""

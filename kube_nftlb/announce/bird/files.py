@@ -5,8 +5,8 @@ from typing import Final
 
 CONFIG: Final = "bird.conf"
 SOCKET: Final = "bird.ctl"
-ENDED: Final = "agent-ended"
-"""It is there once the agent has ended, and BIRD may."""
+AGENT: Final = "agent.lock"
+"""The agent has it locked as long as it needs BIRD. The kernel unlocks it however the agent ends."""
 PASSWORDS: Final = "/run/kube-nftlb-bird-passwords"
 """The folder in which BIRD's container, and nobody else, has a piece of configuration for each password."""
 

@@ -5,6 +5,7 @@ has deleted all routes if no other agent follows it. The next BIRD starts once r
 one before is gone: otherwise they end its new session for that, and forget the routes.
 """
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, detection_s, password_config, password_file
+from kube_nftlb.announce.bird.files import AGENT, CONFIG, SOCKET, detection_s, password_config, password_file
 
 _LOOK_EVERY_S: Final = 0.2
 AGENT_ENDS_S: Final = 110.0
-"""How long the agent may take to end, once both were told to: it may wait for a kube-proxy before it deletes routes.
+"""How long an agent may take to end, once both were told to: it may wait for a kube-proxy before it deletes routes.
 
 The pod's terminationGracePeriodSeconds are 120.
 """
@@ -68,7 +69,17 @@ class BirdProcess:
     def _over(self) -> bool:
         if self._end_at is None:
             return False
-        return (self._run_dir / ENDED).exists() or time.monotonic() > self._end_at
+        return time.monotonic() > self._end_at or not self._agent_runs()
+
+    def _agent_runs(self) -> bool:
+        try:
+            with (self._run_dir / AGENT).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     def _has_ended(self, bird: subprocess.Popen[bytes]) -> bool:
         if bird.poll() is None:

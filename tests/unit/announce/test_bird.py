@@ -5,6 +5,8 @@ import contextlib
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import Node, protocol_name, render
 from kube_nftlb.announce.bird.control import BirdControl
-from kube_nftlb.announce.bird.files import CONFIG, ENDED, SOCKET, detection_line, detection_s, password_config
+from kube_nftlb.announce.bird.files import CONFIG, SOCKET, detection_line, detection_s, password_config
 from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -253,7 +255,6 @@ def run(tmp_path: Path) -> Iterator[tuple[BirdProcess, Path]]:
     thread = threading.Thread(target=process.run)
     thread.start()
     yield process, tmp_path
-    (tmp_path / "run" / ENDED).touch()
     process.end()
     thread.join(10)
     signal.signal(signal.SIGHUP, before)
@@ -289,9 +290,33 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     eventually(lambda: log.read_text().count("started") == 2)
     # Routers that notice only now that it was gone would end its new sessions.
     assert time.monotonic() - killed_at > 1.2
+    agent = BirdControl(folder / "run")
+    agent.begin()
     process.end()
     time.sleep(0.5)
-    os.kill(int(log.read_text().split()[-1]), 0)  # The agent has not ended yet: it is there.
+    bird = int(log.read_text().split()[-1])
+    os.kill(bird, 0)  # The agent has not ended yet: it is there.
+    agent.end()
+    eventually(lambda: not Path(f"/proc/{bird}").exists())
+
+
+def test_bird_does_not_wait_for_an_agent_that_has_died(run: tuple[BirdProcess, Path]) -> None:
+    process, folder = run
+    eventually((folder / "run").is_dir)
+    (folder / "run" / CONFIG).write_text("router id 1;")
+    log = folder / "log"
+    eventually(lambda: log.read_text().startswith("started "))
+    imports = "from pathlib import Path; from kube_nftlb.announce.bird.control import BirdControl"
+    code = f"{imports}; agent = BirdControl(Path({str(folder / 'run')!r})); agent.begin(); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdout
+        agent.stdout.readline()
+        process.end()
+        time.sleep(0.5)
+        bird = int(log.read_text().split()[-1])
+        os.kill(bird, 0)
+        agent.kill()
+    eventually(lambda: not Path(f"/proc/{bird}").exists())
 
 
 def test_bird_waits_for_an_agent_that_hands_the_node_over_to_kube_proxy() -> None:
