@@ -5,14 +5,14 @@ connections to endpoints that went while it was away.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple
 
 from kube_nftlb.agent.endpoints.selection import cut_off
 from kube_nftlb.agent.model import NodeFarm, SentFarm
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 
@@ -88,12 +88,17 @@ class _Farm:
     def due(self) -> float:
         return min(self.cut_at, self.watch.due)
 
+    def allowed_at(self, now: float) -> Allowed:
+        """Return what is allowed now."""
+        if self.allowed.connections is None:
+            return self.allowed
+        leaving = {each for each, at in self.leaving.items() if at > now}
+        return self.allowed._replace(connections=self.allowed.connections | leaving)
+
     def looked(self, now: float) -> Allowed:
         """Return what is allowed now, and set when to look for the rest again."""
+        allowed = self.allowed_at(now)
         self.leaving = {each: at for each, at in self.leaving.items() if at > now}
-        allowed = self.allowed
-        if allowed.connections is not None:
-            allowed = allowed._replace(connections=allowed.connections | self.leaving.keys())
         if self.cut_at <= now:
             self.cut_at = min(self.leaving.values(), default=math.inf)
         if self.watch.due <= now:
@@ -192,6 +197,7 @@ class AllowedConnections:
                 due.update(dict.fromkeys(closed.targets, Allowed(name)))
                 if closed.watch.due == math.inf:
                     del self._closed[name]
+        due.update(self._of_heirs(due.keys(), now))
         for name, farm in list(self._waiting.items()):
             if farm.due > now:
                 continue
@@ -199,6 +205,15 @@ class AllowedConnections:
             if farm.due == math.inf:
                 del self._waiting[name]
         return due
+
+    def _of_heirs(self, closed: Iterable[Target], now: float) -> Iterator[tuple[Target, Allowed]]:
+        """Yield what is allowed where a farm has closed targets by now: flows to its endpoints may have begun since."""
+        ports: dict[tuple[bytes, int], set[int]] = {}
+        for ip, protocol, port in closed:
+            ports.setdefault((ip, protocol), set()).add(port)
+        for farm in self._farms.values() if ports else ():
+            if held := _held(ports, farm.targets):
+                yield from dict.fromkeys(held, farm.allowed_at(now)).items()
 
     def again(self, farms: Collection[str], at: float) -> None:
         """Look for connections of these farms again, at a time."""
@@ -216,6 +231,18 @@ def targets(listeners: Iterable[Listener], protocols: Collection[int] = (TCP, UD
         for protocol in _PROTOCOLS[listener.protocol]:
             if protocol in protocols:
                 yield ip_address(listener.ip).packed, protocol, listener.port
+
+
+def _held(closed: Mapping[tuple[bytes, int], Set[int]], targets_: Iterable[Target]) -> set[Target]:
+    """Return the targets of closed ports that a farm with these targets has, by itself or with a whole address."""
+    found: set[Target] = set()
+    for ip, protocol, port in targets_:
+        ports = closed.get((ip, protocol), frozenset())
+        if port == ALL_PORTS:
+            found |= {(ip, protocol, each) for each in ports}
+        elif port in ports or ALL_PORTS in ports:
+            found.add((ip, protocol, port))
+    return found
 
 
 def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool) -> _Farm:

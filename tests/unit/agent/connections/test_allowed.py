@@ -89,6 +89,47 @@ def test_of_a_listener_that_passes_to_another_farm_the_flows_to_its_endpoints_ma
     assert [each.flows for each in allowed.take(0).values()] == [{A}], "the later one counts"
 
 
+@pytest.mark.parametrize("order", [("heir", "web"), ("web", "heir")])
+def test_flows_to_the_endpoints_of_a_new_farm_go_on_whenever_it_changes(
+    known: AllowedConnections, order: tuple[str, str]
+) -> None:
+    for name in order:
+        known.changed(name, udp("10.244.1.2") if name == "heir" else None, served() if name == "web" else None, 100)
+    known.take(100)
+    known.changed("heir", udp("10.244.1.3"), served(), 100.5)
+    known.take(100.5)
+    assert known.next_due() == 101
+    assert [each.flows for each in known.take(101).values()] == [{B}]
+
+
+WHOLE: dict[str, Any] = {
+    "protocol": "All",
+    "addresses": [{"ip": "10.96.0.10"}],
+    "backends": [raw_backend("a", "10.244.1.2", None)],
+}
+WHOLE_SERVED = served()._replace(listeners=frozenset({Listener("10.96.0.10", "All", 0)}))
+
+
+@pytest.mark.parametrize(
+    ("before", "spec"),
+    [
+        pytest.param(served(), {}, id="as before"),
+        pytest.param(served(), WHOLE, id="the whole address of a port"),
+        pytest.param(WHOLE_SERVED, {}, id="a port of a whole address"),
+    ],
+)
+def test_flows_that_began_since_a_farm_was_made_anew_go_on(before: SentFarm, spec: dict[str, Any]) -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", None, before, 100)
+    allowed.take(100)
+    allowed.changed("web", udp("10.244.1.2", **spec), None, 100.7)
+    for now in (100.7, 101, 101.7, 102, 102.7):
+        assert allowed.next_due() <= now
+        taken = allowed.take(now)
+        decides = taken.get((VIP[0], UDP, 80)) or taken[VIP[0], UDP, 0]
+        assert [decides.reason(entry(each, protocol=UDP)) for each in (A, B)] == [None, "BackendGone"]
+
+
 def test_only_known_farms_can_be_looked_at_once_more(known: AllowedConnections) -> None:
     known.check("other", 100)
     assert known.next_due() == math.inf
