@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple
 
-from kube_nftlb.agent.endpoints.selection import cut_off
+from kube_nftlb.agent.endpoints.selection import answering, cut_off
 from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP, Endpoint, Entry
@@ -251,8 +251,7 @@ def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untransl
     if farm.spec.on_gone == "cut":
         connections = _packed((each.ip, each.port) for each in farm.spec.backends if each.ready or each.serving)
     if farm.spec.protocol in ("UDP", "All"):
-        backends = [*(each.backend for each in farm.endpoints), *farm.candidates.cluster]
-        flows = _packed((each.ip, each.port) for each in backends)
+        flows = _packed((each.ip, each.port) for each in answering(farm.spec))
     down = cut_off(farm.spec) - {each.backend.ip for each in farm.endpoints}
     protocols = {TCP, UDP, SCTP} if down else {UDP} if connections is None else {TCP, UDP}
     allowed = Allowed(

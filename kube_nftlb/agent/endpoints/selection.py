@@ -4,12 +4,15 @@ States and priorities are decided here, as engines do not know about backends th
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kube_nftlb.agent.endpoints.topology import Endpoints, choose
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
+
+_ANSWERS: Final = frozenset(("up", "drain"))
+"""The states in which a farm or a backend answers the connections that it has."""
 
 
 class NodeBackend(NamedTuple):
@@ -61,7 +64,7 @@ def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:
     for backend in spec.backends:
         if backend.name in scheduled:
             yield NodeBackend(backend, schedulable=spec.state != "drain")
-        elif backend.name in reachable or (spec.state in ("up", "drain") and _lingers(spec, backend)):
+        elif backend.name in reachable or (spec.state in _ANSWERS and _lingers(spec, backend)):
             yield NodeBackend(backend, schedulable=False)
 
 
@@ -72,7 +75,7 @@ def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
 
 def able(spec: FarmSpec) -> list[Backend]:
     """Return the backends that may get connections on some node, if they are ready."""
-    if spec.state in ("off", "down"):
+    if spec.state not in _ANSWERS:
         return []
     highest = priority_in_use(spec)
     return [backend for backend in spec.backends if backend.state == "up" and backend.priority <= highest]
@@ -91,6 +94,16 @@ def priority_in_use(spec: FarmSpec) -> int:
 def cut_off(spec: FarmSpec) -> frozenset[str]:
     """Return the addresses of backends whose open connections must end."""
     return frozenset(backend.ip for backend in spec.backends if "down" in (spec.state, backend.state))
+
+
+def answering(spec: FarmSpec) -> Iterator[Backend]:
+    """Yield the backends that may go on answering UDP flows: all that serve, also those that get no new connections.
+
+    Neither hints, priorities nor the traffic policy end a flow. A state does, and a group without weight.
+    """
+    if spec.state in _ANSWERS:
+        for group in groups(spec):
+            yield from (each for each in group.spec.backends if each.state in _ANSWERS and (each.ready or each.serving))
 
 
 def may_drain(spec: FarmSpec) -> bool:

@@ -12,7 +12,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP
-from tests.builders import farm, raw_backend
+from tests.builders import Grouped, farm, grouped_farm, raw_backend
 from tests.fakes.conntrack import endpoint, entry
 
 A, B = endpoint("10.244.1.2"), endpoint("10.244.1.3")
@@ -128,6 +128,38 @@ def test_flows_that_began_since_a_farm_was_made_anew_go_on(before: SentFarm, spe
         taken = allowed.take(now)
         decides = taken.get((VIP[0], UDP, 80)) or taken[VIP[0], UDP, 0]
         assert [decides.reason(entry(each, protocol=UDP)) for each in (A, B)] == [None, "BackendGone"]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_kept"),
+    [
+        ({"forZones": ["b"]}, True),
+        ({"priority": 9}, True),
+        ({"nodeName": "elsewhere"}, True),
+        ({"ready": False, "terminating": True}, True),
+        ({"state": "drain"}, True),
+        ({"ready": False, "terminating": True, "state": "drain"}, True),
+        ({"ready": False, "serving": False}, False),
+        ({"state": "off"}, False),
+        ({"state": "down"}, False),
+    ],
+)
+def test_flows_may_go_on_to_all_that_serve_also_without_new_ones(state: dict[str, Any], is_kept: bool) -> None:
+    backends = [{**BOTH[0], "nodeName": "here", "forZones": ["a"]}, {**BOTH[1], "forZones": ["a"], **state}]
+    made = farm(protocol="UDP", trafficPolicy="Local", backends=backends)
+    allowed = AllowedConnections()
+    allowed.changed("web", node_farm(made, NodeFacts("here", "a"), None), None, 0)
+    assert [each.flows for each in allowed.take(0).values()] == [frozenset({A, B} if is_kept else {A})]
+
+
+@pytest.mark.parametrize(("state", "is_kept"), [("up", True), ("drain", True), ("off", False), ("down", False)])
+def test_the_state_of_a_farm_and_a_group_without_weight_end_flows(state: str, is_kept: bool) -> None:
+    made = grouped_farm(
+        groups={"a": Grouped(1, ["10.244.1.2"]), "b": Grouped(0, ["10.244.1.3"])}, protocol="UDP", state=state
+    )
+    allowed = AllowedConnections()
+    allowed.changed("web", node_farm(made, NodeFacts("here"), None), None, 0)
+    assert {each.flows for each in allowed.take(0).values()} == {frozenset({A} if is_kept else ())}
 
 
 def test_only_known_farms_can_be_looked_at_once_more(known: AllowedConnections) -> None:
