@@ -103,8 +103,6 @@ class _Farm:
             self.cut_at = min(self.leaving.values(), default=math.inf)
         if self.watch.due <= now:
             self.watch.looked(now)
-        if self.watch.due == math.inf:
-            self.allowed = self.allowed._replace(untranslated=True)
         return allowed
 
 
@@ -180,6 +178,7 @@ class AllowedConnections:
         """Have the connections of a farm looked for once, if they are not anyway."""
         farm = self._farms.get(name)
         if farm is not None and farm.watch.due == math.inf:
+            farm.allowed = farm.allowed._replace(untranslated=True)
             self._look(farm, now, 0)
             self._wait(farm)
 
@@ -192,11 +191,12 @@ class AllowedConnections:
         """Return what is allowed where it is time to look for what is not."""
         due: dict[Target, Allowed] = {}
         for name, closed in list(self._closed.items()):
-            if closed.watch.due <= now:
+            if closed.watch.due == math.inf:
+                # Only now: the last look may have failed (``again``).
+                del self._closed[name]
+            elif closed.watch.due <= now:
                 closed.watch.looked(now)
                 due.update(dict.fromkeys(closed.targets, Allowed(name)))
-                if closed.watch.due == math.inf:
-                    del self._closed[name]
         due.update(self._of_heirs(due.keys(), now))
         for name, farm in list(self._waiting.items()):
             if farm.due > now:

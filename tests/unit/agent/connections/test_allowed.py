@@ -266,3 +266,27 @@ def test_what_could_not_be_done_is_done_again() -> None:
     assert allowed.next_due() == 7
     assert len(allowed.take(7)) == 1
     assert allowed.next_due() == math.inf
+
+
+def test_also_the_last_look_for_what_is_closed_is_done_again(known: AllowedConnections) -> None:
+    known.changed("web", None, served(), 100)
+    for now in (100, 101, 102):
+        known.take(now)
+    assert known.next_due() == math.inf
+    known.again({"web"}, 103)
+    assert known.next_due() == 103
+    assert known.take(103).keys() == {(VIP[0], UDP, 80)}
+    assert (known.next_due(), known.take(104)) == (math.inf, {})
+    known.again({"web"}, 105)
+    assert known.next_due() == math.inf, "it is forgotten once another look has begun"
+
+
+def test_flows_from_before_anybody_served_them_may_not_go_on_if_the_last_look_is_done_again() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", udp("10.244.1.2"), None, 0)
+    for now in range(WATCH_S + 1):
+        allowed.take(now)
+    allowed.again({"web"}, 7)
+    assert [each.untranslated for each in allowed.take(7).values()] == [False]
+    allowed.changed("web", udp("10.244.1.3"), served(), 100)
+    assert [each.untranslated for each in allowed.take(100).values()] == [True]

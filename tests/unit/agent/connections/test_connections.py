@@ -118,6 +118,19 @@ async def test_what_the_kernel_does_not_tell_is_asked_again(problem: Exception) 
     assert kernel.entries == []
 
 
+async def test_flows_to_what_is_closed_end_though_the_kernel_refused_for_as_long_as_they_are_looked_for() -> None:
+    kernel, clock = FakeConntrack(entry(HERE, protocol=UDP)), FakeClock()
+    made = connections(kernel, clock)
+    made.changed("web", None, sent(Listener("10.96.0.10", "UDP", 80)))
+    kernel.problem = errors.KernelError("no answer")
+    for _ in range(5 * WATCH_S):
+        assert await made.look()
+        clock.time += 1
+    kernel.problem = None
+    assert [await made.look() for _ in range(2)] == [True, False]
+    assert kernel.entries == []
+
+
 async def test_clients_are_challenged_whose_connections_were_forgotten_before_the_kernel_failed() -> None:
     kernel = FakeConntrack(*(entry(GONE, port=port) for port in range(1, 601)))
     forget = kernel.forget
