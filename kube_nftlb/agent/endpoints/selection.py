@@ -103,7 +103,11 @@ def answering(spec: FarmSpec) -> Iterator[Backend]:
     """
     if spec.state in _ANSWERS:
         for group in groups(spec):
-            yield from (each for each in group.spec.backends if each.state in _ANSWERS and (each.ready or each.serving))
+            yield from (each for each in group.spec.backends if each.state in _ANSWERS and _answers(each))
+
+
+def _answers(backend: Backend) -> bool:
+    return backend.ready or (backend.serving and backend.terminating)
 
 
 def may_drain(spec: FarmSpec) -> bool:
