@@ -61,7 +61,12 @@ class Bird:
 
     def set_node(self, node: NodeSeen | None) -> None:
         """Take the Node of this node; None if it is not there."""
-        if node is not None and node != self._node:
+        if node is None:
+            return
+        if self._node is not None and not node.ipv4:
+            # Without addresses for a moment, as under a cloud's controller: another router ID ends all sessions.
+            node = node._replace(ipv4=self._node.ipv4)
+        if node != self._node:
             self._node = node
             self._changed.set()
 

@@ -50,7 +50,8 @@ def _leaves(raw: Mapping[str, Any]) -> str:
 def _ipv4(raw: Mapping[str, Any]) -> str:
     entries = (raw.get("status") or {}).get("addresses") or ()
     internal = (str(entry.get("address", "")) for entry in entries if entry.get("type") == "InternalIP")
-    return next((address for address in internal if _is_ipv4(address)), "")
+    # The lowest, whatever their order: as BIRD identifies itself by it, another one ends all sessions.
+    return min(filter(_is_ipv4, internal), key=ipaddress.IPv4Address, default="")
 
 
 def _is_ipv4(text: str) -> bool:

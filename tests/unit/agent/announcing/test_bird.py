@@ -94,6 +94,17 @@ async def test_peers_that_select_the_node_are_configured(kube: FakeKube, control
     await eventually(lambda: "protocol bgp" not in control.written[-1])
 
 
+async def test_a_node_identifies_itself_as_before_while_its_object_has_no_address(
+    kube: FakeKube, control: Control, bird: Bird
+) -> None:
+    kube.put(BGP_PEERS, peer("router"))
+    await eventually(lambda: bool(control.written) and "router id 172.31.0.11;" in control.written[-1])
+    bird.set_node(NODE._replace(ipv4=""))
+    kube.put(BGP_PEERS, peer("router", holdTime=30))
+    await eventually(lambda: "hold time 30;" in control.written[-1])
+    assert "router id 172.31.0.11;" in control.written[-1]
+
+
 @pytest.mark.usefixtures("bird")
 async def test_the_detection_time_is_that_of_a_router_that_asks_for_a_longer_interval(
     kube: FakeKube, control: Control, monkeypatch: pytest.MonkeyPatch

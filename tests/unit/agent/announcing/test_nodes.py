@@ -50,6 +50,7 @@ def test_the_label_excludes_a_node_whatever_its_value() -> None:
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [
+        ([("InternalIP", "172.31.0.11"), ("InternalIP", "172.31.0.9")], "172.31.0.9"),
         ([], ""),
         ([("InternalIP", "fd00::1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
         ([("ExternalIP", "192.0.2.1"), ("InternalIP", "172.31.0.11")], "172.31.0.11"),
