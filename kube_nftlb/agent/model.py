@@ -115,6 +115,26 @@ class NodeFarm:
         return (listener for address in self.addresses for listener in address.listeners())
 
     @property
+    def has_outside(self) -> bool:
+        """True if it has addresses for clients outside of the cluster."""
+        return any(address.type != "ClusterIP" for address in self.addresses)
+
+    @property
+    def inside(self) -> frozenset[str]:
+        """The backends that the traffic policy keeps for clients of this node: replies to others do not come back."""
+        if self.spec.traffic_policy == "Cluster":
+            return frozenset()
+        lists = [each.candidates for each in self.groups or (self,)]
+        own = {each.name for both in lists for each in both.local}
+        return frozenset(each.name for both in lists for each in both.cluster) - own
+
+    @property
+    def fixed_sessions(self) -> Iterator[tuple[str, str]]:
+        """Yield clients with a backend of their own, and its name, unless they may not be sent there."""
+        remote = self.inside if self.has_outside else frozenset()
+        return ((each.client, each.backend) for each in self.spec.sessions if each.backend not in remote)
+
+    @property
     def refuses(self) -> bool:
         """True if new connections must be refused. In the mode local the node itself answers."""
         if self.spec.mode == "local" and not self.suspended:

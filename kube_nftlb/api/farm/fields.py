@@ -139,7 +139,8 @@ class FarmFields(Model):
         Annotation("sessions"),
         Field(
             description="Clients with a backend of their own, whatever the scheduler says. While that backend is "
-            "neither up nor draining, they are scheduled like others. Requires persistence.",
+            "neither up nor draining, or trafficPolicy Local keeps clients from outside of the cluster from it, they "
+            "are scheduled like others. Requires persistence.",
             max_length=SESSIONS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
         ),

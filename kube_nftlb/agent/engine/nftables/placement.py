@@ -150,8 +150,8 @@ class _Place:
             return main, []
         local, cluster = some.candidates.local, some.candidates.cluster
         if not local:
-            return [], list(cluster) if self._outside else []
-        return main, list(cluster) if self._outside and cluster != local else []
+            return [], list(cluster) if self._farm.has_outside else []
+        return main, list(cluster) if self._farm.has_outside and cluster != local else []
 
     def _members(self, main: Sequence[Backend], inside: Sequence[Backend], before: Members) -> Members:
         if self._sticky:
@@ -199,16 +199,17 @@ class _Place:
         before = self._before.sticky if self._before and self._before.sticky else Sticky(self._number, ())
         reachable = {each.backend.name: _target(each.backend) for each in self._farm.endpoints}
         reachable |= {each.name: _target(each) for _, inside in lists for each in inside}
-        remote = self._remote()
+        inside = {to for name, to in reachable.items() if name in self._farm.inside}
         # Clients that have got one from anywhere are not to go on to it: only those of this node may.
         chosen = self._chosen_by_anybody()
-        had = [(number, to) for number, to in before.endpoints if to not in remote or number not in chosen]
+        had = [(number, to) for number, to in before.endpoints if to not in inside or number not in chosen]
         start = _last(before)
         numbers, last = stable_numbers(had, reachable.values(), start, layout.GROUP_MARK)
         self._numbers = numbers
-        held = {name: numbers[to] for name, to in reachable.items() if not (to in remote and self._outside)}
         sessions = sorted(
-            (layout.packed(each.client), held[each.backend]) for each in self._spec.sessions if each.backend in held
+            (layout.packed(client), numbers[reachable[backend]])
+            for client, backend in self._farm.fixed_sessions
+            if backend in reachable
         )
         return Sticky(
             before.farm,
@@ -217,25 +218,11 @@ class _Place:
             last=last if last != start else before.last,
         )
 
-    def _remote(self) -> set[Target]:
-        """Return the endpoints that the traffic policy keeps for clients of this node, if there are such."""
-        if self._spec.traffic_policy == "Cluster":
-            return set()
-        lists = [each.candidates for each in self._farm.groups or (self._farm,)]
-        return {_target(each) for both in lists for each in both.cluster} - {
-            _target(each) for both in lists for each in both.local
-        }
-
     def _chosen_by_anybody(self) -> set[int]:
         """Return the numbers of the endpoints among which connections from anywhere were scheduled."""
         if self._before is None:
             return set()
         return {number for each in self._before.lists for number in each.picks}
-
-    @property
-    def _outside(self) -> bool:
-        """True if the farm has addresses for clients outside of the cluster."""
-        return any(address.type != "ClusterIP" for address in self._farm.addresses)
 
     def _hairpin(self) -> tuple[bytes, ...]:
         return tuple(layout.packed(ip) for ip in hairpins(self._farm)) if not self._farm.refuses else ()

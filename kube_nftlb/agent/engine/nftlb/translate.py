@@ -49,7 +49,7 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
                 _weighed(each.backend, weights.get(each.backend.name)), had[name].options if name in had else {}
             )
             backends[name] = objects.Backend(name, numbers[name], "up" if each.schedulable else "off", options)
-    sessions = {each.client: short[each.backend] for each in farm.spec.sessions if short.get(each.backend) in backends}
+    sessions = {client: short[backend] for client, backend in farm.fixed_sessions if short.get(backend) in backends}
     translated = objects.Farm(farm.name, _options(farm, present), addresses, backends, sessions)
     return _for_mode(farm, translated)
 

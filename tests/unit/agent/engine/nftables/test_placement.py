@@ -12,6 +12,7 @@ from kube_nftlb.agent.engine.nftables import elements, layout, scheduling
 from kube_nftlb.agent.engine.nftables.layout import Target, packed, target
 from kube_nftlb.agent.engine.nftables.numbering import renumber, stable_numbers
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
+from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from tests.builders import Grouped, endpoint, farm, grouped_farm, raw_backend
@@ -162,6 +163,8 @@ def test_a_fixed_session_leads_no_client_from_outside_to_an_endpoint_for_clients
         return [client for client, _ in placement.sticky.sessions]
 
     assert held(placed(**spec, addresses=[NODE_PORT])) == [packed("192.0.2.1")]
+    of_nftlb = node_farm(farm(**spec, backends=TWO, addresses=[NODE_PORT]), HERE, None)
+    assert translate(of_nftlb, None).sessions == {"192.0.2.1": "a"}
     assert held(placed(**spec)) == [packed("192.0.2.1"), packed("192.0.2.2")]
 
 
