@@ -138,9 +138,8 @@ class FarmFields(Model):
         tuple[Session, ...],
         Annotation("sessions"),
         Field(
-            description="Clients with a backend of their own, whatever the scheduler says. While that backend is "
-            "neither up nor draining, or trafficPolicy Local keeps clients from outside of the cluster from it, they "
-            "are scheduled like others. Requires persistence.",
+            description="Clients with a backend of their own, whatever the scheduler says. If it is neither up nor "
+            "draining, or trafficPolicy keeps them from it, they are scheduled like others. Requires persistence.",
             max_length=SESSIONS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
         ),
