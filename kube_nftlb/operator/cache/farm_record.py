@@ -41,6 +41,10 @@ class SeenStatus(NamedTuple):
     ready: int
     total: int
     """The numbers of ready and of all backends."""
+    programmed_nodes: int
+    total_nodes: int
+    problem: str
+    """As ``problem_of`` returns it; empty for a farm that was not made of a route."""
 
 
 class Owner(NamedTuple):
@@ -162,6 +166,18 @@ def changed_fields(before: bytes, after: bytes) -> tuple[str, ...]:
     )
 
 
+def problem_of(status: FarmStatus) -> str:
+    """Return why a farm is not served as it should be, by its status: a message; empty: it is, or will be."""
+    return next(
+        (
+            each.message
+            for each in status.conditions
+            if (each.type, each.status) == ("Accepted", "False") or each.reason in ("AddressConflict", "Failed")
+        ),
+        "",
+    )
+
+
 def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | None]:
     """Return a farm's record, and the farm for the index of listeners; None if its spec is invalid.
 
@@ -171,10 +187,10 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     spec = sanitized_spec(raw.get("spec"))
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
-    status = _seen_status(raw.get("status"))
     labels = metadata.get("labels") or {}
     port, owner = _port_of(key, labels), _owner(metadata.get("ownerReferences") or ())
     made_of_route = port is None and owner is not None and owner.is_route and _is_ours(labels)
+    status = _seen_status(raw.get("status"), with_problem=made_of_route)
     farm, invalid = _farm(raw, spec, made_by_us=port is not None)
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         since = known.since
@@ -282,7 +298,7 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
     return farm, farm.trespass
 
 
-def _seen_status(raw: Json | None) -> SeenStatus:
+def _seen_status(raw: Json | None, *, with_problem: bool) -> SeenStatus:
     try:
         status = FarmStatus.model_validate(raw or {})
     except ValidationError:
@@ -296,4 +312,7 @@ def _seen_status(raw: Json | None) -> SeenStatus:
         tuple((c.type, c.status, c.last_transition_time) for c in status.conditions),
         status.ready_backends,
         status.total_backends,
+        status.programmed_nodes,
+        status.total_nodes,
+        problem_of(status) if with_problem else "",
     )

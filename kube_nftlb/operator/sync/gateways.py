@@ -15,7 +15,7 @@ from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.farm_record import FarmRecord, problem_of
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
@@ -94,16 +94,12 @@ class Gateways:
         self._freed = True
         self._wake.set()
 
-    def about_farm(self, farm: FarmRecord, status: FarmStatus, problems: Iterable[Problem]) -> None:
+    def about_farm(self, farm: FarmRecord, status: FarmStatus, _problems: Iterable[Problem]) -> None:
         """Take the status of a farm, if it is a route's."""
         if not farm.made_of_route:
             return
-        refused = next(
-            (each.message for each in status.conditions if each.type == "Accepted" and each.status != "True"), ""
-        )
-        failed = next((each.message for each in problems if each.reason in ("FarmFailed", "AddressConflict")), "")
         counts = status.programmed_nodes, status.total_nodes
-        self._state(farm.key, FarmState(*counts, refused or failed, farm.digest_without_overrides))
+        self._state(farm.key, FarmState(*counts, problem_of(status), farm.digest_without_overrides))
 
     def forget_farm(self, key: FarmKey) -> None:
         """Forget a farm that is gone, or about to go."""
@@ -142,6 +138,7 @@ class Gateways:
         """Decide about everything anew, after those that have addresses have claimed them."""
         self._defined, objects = (self._store.versions, self._store.routability), self._store.objects
         self._planner = Planner(objects)
+        self._recall_farms()
         while self._store.take(_AT_ONCE) is not None:
             pass
         plan = self._planner.update(everything(objects))
@@ -155,6 +152,15 @@ class Gateways:
         plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
         self._farms.replace(self._overrides.take(plan.farms))
         self._statuses.replace(plan)
+
+    def _recall_farms(self) -> None:
+        """Begin with what the last leader has written of farms: nothing was observed yet, and they are not new."""
+        for farm in self._cache.farms.values():
+            seen = farm.status
+            if farm.made_of_route and not farm.terminating and seen.observed_generation == farm.generation:
+                counts = seen.programmed_nodes, seen.total_nodes
+                state = FarmState(*counts, seen.problem, farm.digest_without_overrides)
+                self._store.farms.setdefault(ObjectKey(*farm.key), state)
 
     def _hand_on(self, plan: GatewayPlan) -> None:
         plan = self._with_addresses(plan)

@@ -16,6 +16,7 @@ from kube_nftlb.kube.resources import (
     FARMS,
     GATEWAY_CLASSES,
     GATEWAYS,
+    NFTLB_NODES,
     PODS,
     REFERENCE_GRANTS,
     SERVICES,
@@ -28,7 +29,7 @@ from kube_nftlb.operator.cache.gateway_store import Ref
 from kube_nftlb.operator.gateway.plan import plan
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S
 from kube_nftlb.operator.model.pods import slim
-from tests.builders import raw_pod, raw_route_farm, raw_service
+from tests.builders import raw_nftlb_node, raw_pod, raw_route_farm, raw_service
 from tests.builders.pools import raw_balanced
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
@@ -444,6 +445,34 @@ async def test_a_watch_that_ends_ends_the_reader(kube: GatewayKube, time: Virtua
     kube.put(GATEWAYS, raw_gateway())
     with pytest.raises(errors.RestoredError):
         await asyncio.wait_for(reader, 60)
+
+
+def recall(operator: Operator, kube: FakeKube) -> None:
+    """Have the cache of an operator know what the API server has."""
+    for resource in (SERVICES, NFTLB_NODES, FARMS):
+        for raw in [each for key, each in vars(kube)["_objects"].items() if key[0] == resource]:
+            operator.ingest.put(resource, raw)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_restart_writes_no_status_of_a_gateway(kube: GatewayKube, time: VirtualTime, *, failed: bool) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        await served(first, kube)
+        await asyncio.sleep(1)
+        ((_, _, name),) = [key for key in vars(kube)["_objects"] if key[0] == FARMS]
+        failure = {"namespace": "default", "name": name, "generation": 0, "reason": "Refused", "message": "no"}
+        node = raw_nftlb_node(watermark="1000", slice_watermark="1000", failed=[failure] if failed else [])
+        first.put(kube, NFTLB_NODES, node)
+        await asyncio.sleep(3)
+        reached = conditions(kube, GATEWAYS, "edge")["Programmed"]
+        assert reached == (("False", "Pending") if failed else ("True", "Programmed"))
+    written = len(kube.writes)
+    second = Operator(time, kube)
+    recall(second, kube)
+    async with running(second):
+        await asyncio.sleep(3)
+    assert [each.name for each in kube.writes[written:] if each.resource == GATEWAYS] == []
 
 
 def change(kube: FakeKube, name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> None:
