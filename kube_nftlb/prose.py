@@ -7,3 +7,8 @@ def some_of(names: Sequence[str], most: int = 3, what: str = "") -> str:
     """Return the first names, and how many more there are: ``a, b, c and 2 more``; ``what`` follows, such as nodes."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more{' ' + what if what else ''}" if more > 0 else "")
+
+
+def until_then(kept: Sequence[object]) -> str:
+    """Return the end of a sentence about what a Gateway lacks: the addresses that it keeps meanwhile, if any."""
+    return f"; until then it keeps {some_of([str(each) for each in kept])}" if kept else ""

@@ -129,8 +129,8 @@ def _coexist(one: Request, other: Request) -> bool:
     return bool(one.sharing_key and one.sharing_key == other.sharing_key) or one.ports.isdisjoint(other.ports)
 
 
-def asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip]) -> Ip | Refusal:
-    """Return the address that a Service asks for, or why it does not get it."""
+def asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip], less: Sequence[Ip] = ()) -> Ip | Refusal:
+    """Return the address that a Service asks for, or why it does not get it. For it, it gives up ``less``."""
     pool = book.pool_of(ip)
     if pool is None:
         return Refusal("NoPool", f"no accepted address pool has {ip}", asked=True)
@@ -146,11 +146,14 @@ def asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip]) -> Ip | Refu
         return Refusal("NotAllowed", f"{ip} is reserved in the address pool {pool.name}", asked=True)
     if (why := _unshareable(request, ip, book)) is not None:
         return Refusal("AddressTaken", f"another {why[0]} has {ip}{why[1]}", asked=True)
-    return _beyond_quota(request, pool, book, also, ip) or ip
+    return _beyond_quota(request, pool, book, also, less, ip) or ip
 
 
-def any_free(request: Request, family: Family, book: Book, also: Sequence[Ip]) -> Ip | Refusal:
-    """Return an address of a family, or why there is none. It gets ``also`` others in the same decision."""
+def any_free(request: Request, family: Family, book: Book, also: Sequence[Ip], less: Sequence[Ip] = ()) -> Ip | Refusal:
+    """Return an address of a family, or why there is none.
+
+    It gets ``also`` others in the same decision, and gives up ``less``.
+    """
     pools = [pool for pool in book.accepted if pool.has(family) and _offers(pool, request, book)]
     if not pools:
         return _no_pool(request, family, book)
@@ -159,7 +162,7 @@ def any_free(request: Request, family: Family, book: Book, also: Sequence[Ip]) -
             return shared
     refusals = []
     for pool in pools:
-        refusal = _beyond_quota(request, pool, book, also)
+        refusal = _beyond_quota(request, pool, book, also, less)
         if refusal is None and (ip := book.first_free(pool, family)) is not None:
             return ip
         refusals.append(refusal)
@@ -194,10 +197,13 @@ def _admits(pool: Pool, request: Request, book: Book) -> bool:
     return pool.admits(dict(request.labels), book.namespaces.get(request.key.namespace))
 
 
-def _beyond_quota(request: Request, pool: Pool, book: Book, also: Sequence[Ip], ip: Ip | None = None) -> Refusal | None:
+def _beyond_quota(
+    request: Request, pool: Pool, book: Book, also: Sequence[Ip], less: Sequence[Ip], ip: Ip | None = None
+) -> Refusal | None:
     """Return a refusal if the namespace has as many addresses of a pool as it may; ``ip`` is one that is shared."""
     most = pool.spec.addresses_per_namespace if pool.spec is not None else None
-    has = book.of_namespace(pool, request.key.namespace) + sum(book.pool_of(each) is pool for each in also)
+    has = book.of_namespace(pool, request.key.namespace)
+    has += sum(book.pool_of(each) is pool for each in also) - sum(book.pool_of(each) is pool for each in less)
     if most is None or has < most or (ip is not None and book.at(ip, request.key)):
         return None
     message = f"the namespace may have {most} addresses of the address pool {pool.name}, and has them"

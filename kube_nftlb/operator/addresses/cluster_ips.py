@@ -6,6 +6,7 @@ of a range, and from the lower one, where addresses are that people choose, only
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
@@ -13,7 +14,7 @@ from kube_nftlb.api.address_ranges import AddressRange, Ip, ip_of, range_of_netw
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.gateway.wanted import ClusterRequest
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import some_of, until_then
 
 _NAMES: Final[dict[Family, str]] = {"ipv4": "IPv4", "ipv6": "IPv6"}
 _LOWER_MIN: Final = 16
@@ -28,6 +29,8 @@ class ClusterState(NamedTuple):
     ips: tuple[Ip, ...] = ()
     problem: str = ""
     """Why it lacks some, as a sentence."""
+    kept: int = 0
+    """So many of the addresses, the last ones, it does not ask for: it keeps them until it has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Facts:
     taken: int
     """The number of such addresses, or more."""
     room: int
-    """The namespace may have so many more."""
+    """The namespace may have so many more; negative: it has too many."""
     most: int
     """It may have so many altogether."""
     full: Set[Family] = frozenset()
@@ -58,6 +61,8 @@ class Decision(NamedTuple):
     """Why it lacks some, as a sentence."""
     full: Set[Family] = frozenset()
     """The families of which no address is free."""
+    kept: int = 0
+    """As ``ClusterState`` has it."""
 
 
 class _Lacks(NamedTuple):
@@ -67,40 +72,80 @@ class _Lacks(NamedTuple):
     full: Family | None = None
 
 
-def decide(request: ClusterRequest, seed: int, held: Sequence[Ip], lost: Iterable[Ip], facts: Facts) -> Decision:
+def decide(request: ClusterRequest, seed: int, held: Sequence[Ip], lost: Sequence[Ip], facts: Facts) -> Decision:
     """Return what a Gateway is to have. ``held`` are those that it has an IPAddress for, the first ones to be kept.
 
-    It gets back those that it has ``lost``, as far as it can. ``seed`` is a random number, the same for one Gateway:
-    two operators that decide at once create the same IPAddress, and one of them finds it.
+    It gets back those that it has ``lost``, as far as it can, and for each one that it cannot have it keeps one that it
+    does not ask for any more. ``seed`` is a random number, the same for one Gateway: two operators that decide at once
+    create the same IPAddress, and one of them finds it.
     """
     if request.only_kept:
         return Decision(tuple(held), (), "")
-    found: list[Ip] = []
-    takes: list[Ip] = []
-    lacks: list[_Lacks] = []
-
-    def judge(result: Ip | _Lacks) -> None:
-        if isinstance(result, _Lacks):
-            lacks.append(result)
-            return
-        if result not in found:
-            found.append(result)
-        if result not in held and result not in takes:
-            takes.append(result)
-
+    has, spare = matched(request.families, [ip for ip in held if str(ip) not in request.static])
+    gets = _Gets(held, spare, facts.room)
     for text in request.static:
-        judge(_static(text, held, len(takes), facts))
+        gets.judge(partial(_static, text, held, facts))
     back = [ip for ip in lost if ip not in held and not facts.is_taken(ip) and _is_usable(ip, facts.networks)]
-    for number, family in enumerate(request.families):
-        has = sorted((ip for ip in held if ip not in found), key=lambda ip: FAMILIES.index(ip.family))
-        options = [*has, *(ip for ip in back if ip not in found and len(takes) < facts.room)]
-        again = next((ip for ip in options if family in (None, ip.family)), None)
-        judge(again or _new(family, seed + number, len(takes), found, facts))
+    for number, (family, again) in enumerate(zip(request.families, has, strict=True)):
+        options = (ip for ip in back if ip not in gets.found and gets.room > 0 and family in (None, ip.family))
+        if (known := again or next(options, None)) is not None:
+            gets.add(known)
+        else:
+            gets.judge(partial(_new, family, seed + number, gets.found, facts))
+    lacks = gets.lacks
+    # While one goes for another, the namespace has both, and must not keep both.
+    most = len(lacks) if facts.room >= 0 else min(len(lacks), max(len(lost) - len(gets.found), 0))
+    kept = spare[:most]
     full = frozenset(each.full for each in lacks if each.full is not None)
-    return Decision(tuple(found), tuple(takes), lacks[0].message if lacks else "", full)
+    problem = f"{lacks[0].message}{until_then(kept)}" if lacks else ""
+    return Decision((*gets.found, *kept), tuple(gets.takes), problem, full, len(kept))
 
 
-def _static(text: str, held: Sequence[Ip], new: int, facts: Facts) -> Ip | _Lacks:
+class _Gets:
+    """What a Gateway gets in a decision, and lacks; of ``spare`` it gives up what its namespace may not have besides.
+
+    The namespace may have ``room`` more.
+    """
+
+    def __init__(self, held: Sequence[Ip], spare: list[Ip], room: int) -> None:
+        self.found: list[Ip] = []
+        self.takes: list[Ip] = []
+        self.lacks: list[_Lacks] = []
+        self.room = room
+        self._held = held
+        self._spare = spare
+
+    def add(self, ip: Ip) -> None:
+        """Give it an address."""
+        if ip not in self.found:
+            self.found.append(ip)
+        if ip not in self._held and ip not in self.takes:
+            self.takes.append(ip)
+            self.room -= 1
+
+    def judge(self, ask: Callable[[int], Ip | _Lacks]) -> None:
+        """Give it what is the answer with that much room, or note why there is none."""
+        result = ask(self.room)
+        if isinstance(result, _Lacks) and self._spare and self.room == 0 and isinstance(instead := ask(1), Ip):
+            self._spare.pop()
+            self.room, result = 1, instead
+        if isinstance(result, _Lacks):
+            self.lacks.append(result)
+        else:
+            self.add(result)
+
+
+def matched(families: Iterable[Family | None], had: Iterable[Ip]) -> tuple[list[Ip | None], list[Ip]]:
+    """Return which of the addresses that a Gateway has are those of these families, and the others of them."""
+    found: list[Ip | None] = []
+    remaining = sorted(had, key=lambda ip: FAMILIES.index(ip.family))
+    for family in families:
+        found.append(next((ip for ip in remaining if family in (None, ip.family)), None))
+        remaining = [ip for ip in remaining if ip != found[-1]]
+    return found, remaining
+
+
+def _static(text: str, held: Sequence[Ip], facts: Facts, room: int) -> Ip | _Lacks:
     try:
         ip = ip_of(text)
     except ValueError as error:
@@ -111,16 +156,16 @@ def _static(text: str, held: Sequence[Ip], new: int, facts: Facts) -> Ip | _Lack
         return _Lacks(f"spec.addresses: {ip} is not {_in_networks(ip.family, facts)}")
     if facts.is_taken(ip):
         return _Lacks(f"spec.addresses: {ip} is the cluster IP of something else (kubectl get ipaddress {ip})")
-    return ip if new < facts.room else _beyond_quota(facts)
+    return ip if room > 0 else _beyond_quota(facts)
 
 
-def _new(family: Family | None, seed: int, new: int, found: Sequence[Ip], facts: Facts) -> Ip | _Lacks:
+def _new(family: Family | None, seed: int, found: Sequence[Ip], facts: Facts, room: int) -> Ip | _Lacks:
     """Return a free address, or why there is none."""
     lacks: list[_Lacks] = []
     for each in [family] if family is not None else FAMILIES:
         if not any(network.version == (6 if each == "ipv6" else 4) for network in facts.networks):
             lacks.append(_Lacks(f"no ServiceCIDR has {_NAMES[each]} addresses"))
-        elif new >= facts.room:
+        elif room <= 0:
             return _beyond_quota(facts)
         elif each not in facts.full and (ip := _free(each, seed, found, facts)) is not None:
             return ip

@@ -3,7 +3,7 @@
 An address that it has stays, whatever becomes of its pool, as long as it asks for none itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_nftlb.api.address_ranges import Ip, ip_of
@@ -11,10 +11,11 @@ from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.gateway.gateway import Gateway
 from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, loses
 from kube_nftlb.operator.addresses.book import Book
-from kube_nftlb.operator.addresses.cluster_ips import ClusterState
+from kube_nftlb.operator.addresses.cluster_ips import ClusterState, matched
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
-from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL, AddressState
+from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL, AddressProblem, AddressState
 from kube_nftlb.operator.gateway.wanted import AddressRequest
+from kube_nftlb.prose import until_then
 
 _READ_MAX = 16
 """As many addresses as the CustomResourceDefinition admits."""
@@ -59,19 +60,24 @@ def regained(request: Request, ips: Iterable[Ip], book: Book) -> tuple[Ip, ...]:
 def allocate(request: Request, wanted: AddressRequest, book: Book) -> tuple[tuple[Ip, ...], AddressState]:
     """Return the addresses of pools that a Gateway is to have, and what to say of them.
 
+    For each one that it cannot have, it keeps one that it has, if there is one that it does not ask for any more.
+
     ``book`` has it and all others, and gets what is new at once: so the next one is another.
     """
     had = [ip for ip in book.has(request.key) if not loses(request, ip, book)]
     if wanted.only_kept:
         return tuple(had), AddressState(tuple(map(str, had)))
-    static, why_not = _static(request, wanted.static, had, book)
-    others, lacking = _others(request, wanted.families, [ip for ip in had if ip not in static], book)
+    has, spare = matched(wanted.families, [ip for ip in had if str(ip) not in wanted.static])
+    gets = _Gets(request, book, spare)
+    static = _static(gets, wanted.static, had)
+    why_not = gets.problem
+    others = _others(gets, wanted.families, has)
     found = tuple(dict.fromkeys((*static, *others)))
-    texts = tuple(map(str, found))
+    kept = spare[: gets.refusals]
     of_tests = tuple((str(ip), SENTINEL) for ip in others[max(len(others) - wanted.sentinels, 0) :])
-    if why_not:
-        return found, AddressState(texts, "AddressNotUsable", why_not, of_tests)
-    return found, AddressState(texts, "AddressNotAssigned" if lacking else "", lacking, of_tests)
+    problem: AddressProblem = "AddressNotUsable" if why_not else "AddressNotAssigned" if gets.problem else ""
+    ips = (*found, *kept)
+    return ips, AddressState(tuple(map(str, ips)), problem, f"{gets.problem}{until_then(kept)}", of_tests, len(kept))
 
 
 def joined(of_pools: AddressState, inside: ClusterState | None) -> AddressState | None:
@@ -86,56 +92,84 @@ def joined(of_pools: AddressState, inside: ClusterState | None) -> AddressState 
         of_pools.problem or ("AddressNotAssigned" if inside.problem else ""),
         of_pools.message or inside.problem,
         (*of_pools.routability, *((ip, CLUSTER) for ip in ips)),
+        of_pools.kept + inside.kept,
     )
 
 
-def _static(request: Request, static: Iterable[str], had: Sequence[Ip], book: Book) -> tuple[list[Ip], str]:
+class _Gets:
+    """What a Gateway gets in a decision, and how often it is refused; of ``spare`` it gives up what a quota takes."""
+
+    def __init__(self, request: Request, book: Book, spare: list[Ip]) -> None:
+        self.refusals = 0
+        self.problem = ""
+        """Why it lacks something, as a sentence; of the first thing that it lacks."""
+        self._request = request
+        self._book = book
+        self._spare = spare
+        self._gone: list[Ip] = []
+
+    def refuse(self, message: str) -> None:
+        """Note that it lacks something."""
+        self.refusals += 1
+        self.problem = self.problem or message
+
+    def named(self, ip: Ip) -> Ip | Refusal:
+        """Return an address, if it can have it."""
+        return self._get(lambda less: asked(self._request, ip, self._book, (), less))
+
+    def new(self, family: Family) -> Ip | Refusal:
+        """Return an address of a family, or why there is none."""
+        return self._get(lambda less: any_free(self._request, family, self._book, (), less))
+
+    def _get(self, ask: Callable[[Sequence[Ip]], Ip | Refusal]) -> Ip | Refusal:
+        result = ask(self._gone)
+        if isinstance(result, Refusal):
+            for each in self._spare:
+                instead = ask([*self._gone, each])
+                if not isinstance(instead, Refusal):
+                    self._spare.remove(each)
+                    self._gone.append(each)
+                    result = instead
+                    break
+        if not isinstance(result, Refusal) and result not in self._book.has(self._request.key):
+            self._book.assign(self._request.key, (*self._book.assigned(self._request.key), result))
+        return result
+
+
+def _static(gets: _Gets, static: Iterable[str], had: Sequence[Ip]) -> list[Ip]:
     found: list[Ip] = []
-    problem = ""
     for text in static:
         try:
             ip = ip_of(text)
         except ValueError as error:
-            problem = problem or f"spec.addresses: {error}"
+            gets.refuse(f"spec.addresses: {error}")
             continue
-        result = ip if ip in had else asked(request, ip, book, ())
+        result = ip if ip in had else gets.named(ip)
         if isinstance(result, Refusal):
-            problem = problem or f"spec.addresses: {result.message}"
+            gets.refuse(f"spec.addresses: {result.message}")
         elif ip not in found:
             found.append(ip)
-            _note(request, ip, book)
-    return found, problem
+    return found
 
 
-def _others(request: Request, families: Sequence[Family | None], had: Iterable[Ip], book: Book) -> tuple[list[Ip], str]:
-    """Return an address for each of these families, and why some are missing."""
+def _others(gets: _Gets, families: Iterable[Family | None], has: Iterable[Ip | None]) -> list[Ip]:
+    """Return an address for each of these families, those that it ``has`` first."""
     found: list[Ip] = []
-    problem = ""
-    remaining = sorted(had, key=lambda ip: FAMILIES.index(ip.family))
-    for family in families:
-        has = next((ip for ip in remaining if family in (None, ip.family)), None)
-        if has is not None:
-            remaining.remove(has)
-        result = has or _new(request, family, book)
+    for family, ip in zip(families, has, strict=True):
+        result = ip or _new(gets, family)
         if isinstance(result, Refusal):
-            problem = problem or result.message
-            continue
-        found.append(result)
-        _note(request, result, book)
-    return found, problem
+            gets.refuse(result.message)
+        else:
+            found.append(result)
+    return found
 
 
-def _new(request: Request, family: Family | None, book: Book) -> Ip | Refusal:
+def _new(gets: _Gets, family: Family | None) -> Ip | Refusal:
     """Return an address, or why there is none: without a family, where there are pools."""
     refusals: list[Refusal] = []
     for each in [family] if family is not None else FAMILIES:
-        result = any_free(request, each, book, ())
+        result = gets.new(each)
         if not isinstance(result, Refusal):
             return result
         refusals.append(result)
     return next((each for each in refusals if each.reason != "NoPool"), refusals[0])
-
-
-def _note(request: Request, ip: Ip, book: Book) -> None:
-    if ip not in book.has(request.key):
-        book.assign(request.key, (*book.assigned(request.key), ip))

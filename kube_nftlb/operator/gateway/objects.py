@@ -21,6 +21,9 @@ SENTINEL: Final = "testing.x-k8s.io/sentinel"
 """A routability without a meaning, which Gateway API has its implementations know."""
 
 
+AddressProblem = Literal["", "AddressNotAssigned", "AddressNotUsable"]
+
+
 class ObjectKey(NamedTuple):
     """The identity of an object of a known kind."""
 
@@ -42,12 +45,14 @@ class AddressState:
 
     addresses: tuple[str, ...] = ()
     """The addresses that it has, in canonical form; also with a problem, if it has some of those that it wants."""
-    problem: Literal["", "AddressNotAssigned", "AddressNotUsable"] = ""
+    problem: AddressProblem = ""
     """Empty: it has all that it wants. AddressNotUsable: one of ``spec.addresses`` cannot be had."""
     message: str = ""
     """Says why, as a sentence."""
     routability: tuple[tuple[str, str], ...] = ()
     """That of the addresses that have one, by address: those with Cluster are cluster IPs."""
+    kept: int = 0
+    """So many of them it does not ask for: it keeps them until it has others."""
 
     @property
     def inside(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ from kube_nftlb.operator.gateway.status import (
     set_status,
 )
 from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayStatus, ParentStatus, WantedFarm
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import some_of, until_then
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class GatewayRecord:
         wanted = asked(gateway)
         refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
         has = address.addresses if address is not None else ()
-        ending = f"; until then it keeps {some_of(has)}" if has else ""
+        ending = until_then(has)
         if wanted.unclear:
             routability = address.routability if address is not None else ()
             address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{ending}", routability)

@@ -150,7 +150,7 @@ class ClusterIPs:
         for _ in range(_ROUNDS):
             decision = self._decide(key, wanted)
             if not decision.takes:
-                return ClusterState(decision.ips, decision.problem)
+                return ClusterState(decision.ips, decision.problem, decision.kept)
             for ip in decision.takes:
                 await self._take(key, ip)
         # Many others take addresses meanwhile.
@@ -173,7 +173,7 @@ class ClusterIPs:
             tuple(reserved.assignable()),
             is_taken,
             len(self._addresses) + len(self._taken) + reserved.cluster_ips,
-            max(self._namespace_max - has, 0),
+            self._namespace_max - has,
             self._namespace_max,
             frozenset(family for family, until in self._full.items() if until > now),
         )

@@ -90,6 +90,25 @@ def test_what_it_has_stays() -> None:
     assert texts(decide(ONE, held=["10.96.0.9"], room=0)) == ["10.96.0.9"]
 
 
+def test_it_keeps_what_it_has_until_it_has_what_it_asks_for() -> None:
+    found = decide(ClusterRequest(("10.97.0.1",)), held=["10.96.0.9", "10.96.0.8"])
+    message = "spec.addresses: 10.97.0.1 is not in the ServiceCIDR 10.96.0.0/24; until then it keeps 10.96.0.9"
+    assert found == Decision((ip_of("10.96.0.9"),), (), message, kept=1)
+    assert texts(decide(ClusterRequest(families=("ipv6",)), held=["10.96.0.9"])) == ["10.96.0.9"]
+
+
+@pytest.mark.parametrize("bad", [(), ("10.97.0.1",)])
+def test_it_changes_its_address_where_its_namespace_may_have_no_more(bad: tuple[str, ...]) -> None:
+    request = ClusterRequest(("10.96.0.8", *bad))
+    found = decide(request, held=["10.96.0.9"], lost=["10.96.0.9"], room=0)
+    assert (texts(found), len(found.takes)) == (["10.96.0.8"], 1)
+    # The one that goes is still reserved.
+    assert texts(decide(request, held=["10.96.0.9", "10.96.0.8"], lost=["10.96.0.9"], room=-1)) == ["10.96.0.8"]
+    two = ClusterRequest(("10.96.0.8", "10.96.0.7", *bad))
+    assert texts(decide(two, held=["10.96.0.9"], room=0)) == ["10.96.0.8"]
+    assert texts(decide(request, held=["10.96.0.9"], lost=["10.96.0.9"], room=-1)) == ["10.96.0.9"]
+
+
 def test_what_it_lost_it_gets_back_unless_somebody_has_it() -> None:
     back = decide(ONE, lost=["10.96.0.9"])
     assert (texts(back), back.takes) == (["10.96.0.9"], back.ips)

@@ -104,6 +104,36 @@ def test_an_address_that_cannot_be_had_is_named(static: str, message: str) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("static", "wanted", "problem", "message"),
+    [
+        (["192.0.2.01"], {}, "AddressNotUsable", "spec.addresses: '192.0.2.01' is not an IP address"),
+        (["192.0.2.1"], {}, "AddressNotUsable", "spec.addresses: another Service has 192.0.2.1"),
+        ([], {"families": ("ipv6",)}, "AddressNotAssigned", "no accepted address pool with IPv6 addresses selects"),
+    ],
+)
+def test_a_gateway_keeps_what_it_has_until_it_has_what_it_asks_for(
+    static: list[str], wanted: dict[str, Any], problem: str, message: str
+) -> None:
+    made = book(services=[raw_balanced("web", "192.0.2.1")])
+    assert decide(made, families=(None, None)).addresses == ("192.0.2.2", "192.0.2.3")
+    state = decide(made, *static, **wanted)
+    assert (state.addresses, state.problem, state.kept) == (("192.0.2.2",), problem, 1)
+    assert state.message.startswith(message)
+    assert state.message.endswith("; until then it keeps 192.0.2.2")
+    assert decide(made, "192.0.2.3").addresses == ("192.0.2.3",)
+    assert not made.at(ip_of("192.0.2.2"), ServiceKey("default", "web"))
+
+
+@pytest.mark.parametrize("bad", [[], ["203.0.113.1"]])
+def test_a_gateway_changes_its_address_where_its_namespace_may_have_no_more(bad: list[str]) -> None:
+    made = book(raw_pool("pool", addressesPerNamespace=1))
+    assert decide(made).addresses == ("192.0.2.1",)
+    assert decide(made, "192.0.2.2", *bad).addresses == ("192.0.2.2",)
+    assert decide(made, "192.0.2.2", "192.0.2.3", *bad).addresses == ("192.0.2.2",)
+    assert made.of_namespace(made.accepted[0], "default") == 1
+
+
 def test_several_addresses_of_a_family_may_be_named_and_others_go() -> None:
     made = book()
     assert decide(made).addresses == ("192.0.2.1",)

@@ -206,6 +206,15 @@ def raw_route(name: str = "web", gateway: str = "edge", **backend: Any) -> Json:
     return {"metadata": meta(name), "spec": spec}
 
 
+def change(kube: FakeKube, name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> None:
+    """Edit a Gateway."""
+    raw = kube.find(GATEWAYS, name, "default")
+    assert raw is not None
+    metadata = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1, "annotations": annotations or {}}
+    del metadata["resourceVersion"]
+    kube.put(GATEWAYS, {**raw, "metadata": metadata, "spec": {**raw["spec"], **spec}})
+
+
 async def served(operator: Operator, kube: FakeKube) -> None:
     """Make a Service, a Gateway and a route to it."""
     ports = [{"name": "http", "port": 80}]

@@ -26,6 +26,7 @@ from tests.unit.operator.sync.gateway_operator import (
     Operator,
     addresses,
     api_server,
+    change,
     conditions,
     raw_gateway,
     raw_route,
@@ -290,6 +291,23 @@ async def test_an_address_that_it_names_and_that_is_taken_is_named(kube: Gateway
         assert conditions(kube, GATEWAYS, "edge")["Programmed"] == ("False", "AddressNotAssigned")
         assert conditions(kube, GATEWAYS, "edge")["AddressesAssigned"] == ("False", "PartiallyAssigned")
         assert message(kube).startswith("spec.addresses: 10.96.0.9 is the cluster IP of something else")
+
+
+async def test_an_address_that_it_names_and_that_is_taken_costs_it_none(kube: GatewayKube, time: VirtualTime) -> None:
+    kube.put(IP_ADDRESSES, other("10.96.0.9"))
+    async with running(started(time, kube)):
+        kube.put(GATEWAYS, raw_gateway(addresses=INSIDE))
+        await asyncio.sleep(1)
+        had = addresses(kube)
+        change(kube, addresses=[{"routability": "Cluster", "value": "10.96.0.9"}])
+        await asyncio.sleep(1)
+        assert addresses(kube) == had
+        assert conditions(kube, GATEWAYS, "edge")["AddressesAssigned"] == ("False", "NotAssigned")
+        assert message(kube).endswith(f"; until then it keeps {had[0]}")
+        change(kube, addresses=[{"routability": "Cluster", "value": "10.96.0.8"}])
+        await asyncio.sleep(1)
+        assert addresses(kube) == ["10.96.0.8"]
+        assert [name for name, gateway in ip_addresses(kube).items() if gateway == "edge"] == ["10.96.0.8"]
 
 
 async def test_a_tenant_does_not_get_all(kube: GatewayKube, time: VirtualTime) -> None:

@@ -38,6 +38,7 @@ from tests.unit.operator.sync.gateway_operator import (
     Operator,
     addresses,
     api_server,
+    change,
     conditions,
     farms,
     meta,
@@ -475,15 +476,6 @@ async def test_a_restart_writes_no_status_of_a_gateway(kube: GatewayKube, time: 
     assert [each.name for each in kube.writes[written:] if each.resource == GATEWAYS] == []
 
 
-def change(kube: FakeKube, name: str = "edge", *, annotations: Json | None = None, **spec: Any) -> None:
-    """Edit a Gateway."""
-    raw = kube.find(GATEWAYS, name, "default")
-    assert raw is not None
-    metadata = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1, "annotations": annotations or {}}
-    del metadata["resourceVersion"]
-    kube.put(GATEWAYS, {**raw, "metadata": metadata, "spec": {**raw["spec"], **spec}})
-
-
 def balanced(kube: FakeKube, name: str) -> list[str]:
     status = (kube.find(SERVICES, name, "default") or {}).get("status") or {}
     return [each["ip"] for each in status.get("loadBalancer", {}).get("ingress", ())]
@@ -624,6 +616,7 @@ async def test_a_new_leader_knows_what_the_last_one_gave_just_before(kube: Gatew
     [
         ({names.ANNOTATION_GATEWAY_FAMILIES: "ipv4;ipv6"}, [], {"Accepted": "True", "Programmed": "False"}),
         ({}, [{"type": "Hostname", "value": "a.example"}], {"Accepted": "False", "Programmed": "False"}),
+        ({}, [{"value": "203.0.113.1"}], {"Accepted": "True", "Programmed": "False"}),
     ],
 )
 async def test_a_mistake_takes_neither_the_address_nor_the_farms(
