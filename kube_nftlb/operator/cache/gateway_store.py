@@ -1,6 +1,6 @@
 """The objects of Gateway API that the operator has seen, and what of them changed. No I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
@@ -169,6 +169,13 @@ class GatewayStore:
             self.put(resource, raw)
         for ref in [each for each in self.written if each.resource == resource and each not in listed]:
             self._remove(ref)
+
+    def remove_unlisted(self, resource: Resource, listed: Container[Ref], version: int) -> None:
+        """Remove the objects of a kind that a list of this resourceVersion would have, and has not."""
+        known = [ref for ref, each in self.written.items() if ref.resource == resource and each.version <= version]
+        for ref in known:
+            if ref not in listed:
+                self._remove(ref)
 
     def note(self, field: str, key: Any) -> None:
         """Note a change of something that decisions depend on."""

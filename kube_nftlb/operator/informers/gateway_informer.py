@@ -41,7 +41,7 @@ class GatewayInformer:
         self._versions: dict[Resource, str] = {}
         self._routability = False
         self._removed: set[str] | None = None
-        """The uids of Gateways that are gone since a list of them began; None while there is none."""
+        """The uids of objects that are gone since a list of their kind began; None while there is none."""
         self.listed = asyncio.Event()
         """Set once all kinds that are there have been listed."""
 
@@ -60,18 +60,29 @@ class GatewayInformer:
         await until_set(self.listed, self._warn)
 
     async def catch_up(self) -> None:
-        """List the Gateways once more, with retries: a new leader may not know yet what the last one gave them."""
-        while GATEWAYS in self._watches:
-            self._removed = set()
+        """List all kinds that are there once more, with retries.
+
+        A new leader may not know yet what the last one gave to Gateways, and would delete the farms that it has just
+        made, or serve by a ReferenceGrant that is gone.
+        """
+        for resource in KINDS:
+            await self._list_again(resource)
+
+    async def _list_again(self, resource: Resource) -> None:
+        """Put in the objects of a kind, and remove those that are gone."""
+        while resource in self._watches:
+            removed = self._removed = set()
             try:
-                listing = await self._kube.list(GATEWAYS, transform=_without_managed_fields)
+                listing = await self._kube.list(resource, transform=_without_managed_fields)
             except (errors.KubeError, errors.KubeUnreachableError) as error:
-                _log.warning("cannot list Gateways, retrying", error=str(error))
+                _log.warning("cannot list kind of Gateway API, retrying", kind=resource.kind, error=str(error))
                 await asyncio.sleep(_FIRST_EVERY_S)
                 continue
             for raw in listing.items:
-                if raw["metadata"]["uid"] not in self._removed:
-                    self._put(GATEWAYS, raw)
+                if raw["metadata"]["uid"] not in removed:
+                    self._put(resource, raw)
+            listed = {ref_of(resource, raw) for raw in listing.items}
+            self._store.remove_unlisted(resource, listed, int(listing.resource_version))
             break
         self._removed = None
 

@@ -22,6 +22,7 @@ from kube_nftlb.kube.resources import (
     SERVICES,
     TCP_ROUTES,
     UDP_ROUTES,
+    Resource,
 )
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.addresses.requests import GatewayKey
@@ -611,6 +612,32 @@ async def test_a_new_leader_knows_what_the_last_one_gave_just_before(kube: Gatew
     reader.cancel()
 
 
+async def test_a_new_leader_knows_what_has_come_and_gone_just_before(kube: GatewayKube, time: VirtualTime) -> None:
+    kube.kinds.remove("udproutes")
+    kube.defined.remove("udproutes")
+    grant = {"metadata": meta("routes"), "spec": {"from": [], "to": []}}
+    for resource, raw in ((TCP_ROUTES, raw_route()), (TCP_ROUTES, raw_route("old")), (REFERENCE_GRANTS, grant)):
+        kube.put(resource, raw)
+    operator = Operator(time, kube)
+    reader = asyncio.create_task(operator.informer.run())
+    await operator.informer.listed.wait()
+    # No watch delivers any of it.
+    for resource, name in ((TCP_ROUTES, "old"), (REFERENCE_GRANTS, "routes")):
+        kube.remove(resource, name, "default", missed=True)
+    kube.version += 1
+    made = raw_route("new")
+    made["metadata"]["resourceVersion"] = str(kube.version)
+    vars(kube)["_objects"][TCP_ROUTES, "default", "new"] = made
+    # A watch may be ahead of the list.
+    ahead = raw_route("ahead")
+    ahead["metadata"]["resourceVersion"] = str(kube.version + 1)
+    operator.store.put(TCP_ROUTES, ahead)
+    await operator.informer.catch_up()
+    routes, grants = operator.store.objects.routes, operator.store.objects.grants
+    assert ({each.name for each in routes}, grants) == ({"web", "new", "ahead"}, {})
+    reader.cancel()
+
+
 @pytest.mark.parametrize(
     ("annotations", "asked", "said"),
     [
@@ -687,10 +714,11 @@ async def test_a_gateway_that_goes_while_a_new_leader_lists_is_gone(
     await operator.informer.listed.wait()
     answer = kube.list
 
-    async def list_slowly(*args: Any, **kwargs: Any) -> Listing:
-        listing = await answer(*args, **kwargs)
-        kube.remove(GATEWAYS, "edge", "default")
-        await asyncio.sleep(1)
+    async def list_slowly(resource: Resource, **kwargs: Any) -> Listing:
+        listing = await answer(resource, **kwargs)
+        if resource == GATEWAYS:
+            kube.remove(GATEWAYS, "edge", "default")
+            await asyncio.sleep(1)
         return listing
 
     monkeypatch.setattr(kube, "list", list_slowly)
