@@ -9,6 +9,6 @@ def some_of(names: Sequence[str], most: int = 3, what: str = "") -> str:
     return ", ".join(names[:most]) + (f" and {more} more{' ' + what if what else ''}" if more > 0 else "")
 
 
-def until_then(kept: Sequence[object]) -> str:
+def until_then(ips: Sequence[object]) -> str:
     """Return the end of a sentence about what a Gateway lacks: the addresses that it keeps meanwhile, if any."""
-    return f"; until then it keeps {some_of([str(each) for each in kept])}" if kept else ""
+    return f"; until then it keeps {some_of([str(each) for each in ips])}" if ips else ""

@@ -29,7 +29,7 @@ class ClusterState(NamedTuple):
     ips: tuple[Ip, ...] = ()
     problem: str = ""
     """Why it lacks some, as a sentence."""
-    kept: int = 0
+    unasked: int = 0
     """So many of the addresses, the last ones, it does not ask for: it keeps them until it has others."""
 
 
@@ -61,7 +61,7 @@ class Decision(NamedTuple):
     """Why it lacks some, as a sentence."""
     full: Set[Family] = frozenset()
     """The families of which no address is free."""
-    kept: int = 0
+    unasked: int = 0
     """As ``ClusterState`` has it."""
 
 
@@ -95,10 +95,10 @@ def decide(request: ClusterRequest, seed: int, held: Sequence[Ip], lost: Sequenc
     lacks = gets.lacks
     # While one goes for another, the namespace has both, and must not keep both.
     most = len(lacks) if facts.room >= 0 else min(len(lacks), max(len(lost) - len(gets.found), 0))
-    kept = spare[:most]
+    stays = spare[:most]
     full = frozenset(each.full for each in lacks if each.full is not None)
-    problem = f"{lacks[0].message}{until_then(kept)}" if lacks else ""
-    return Decision((*gets.found, *kept), tuple(gets.takes), problem, full, len(kept))
+    problem = f"{lacks[0].message}{until_then(stays)}" if lacks else ""
+    return Decision((*gets.found, *stays), tuple(gets.takes), problem, full, len(stays))
 
 
 class _Gets:

@@ -73,11 +73,11 @@ def allocate(request: Request, wanted: AddressRequest, book: Book) -> tuple[tupl
     why_not = gets.problem
     others = _others(gets, wanted.families, has)
     found = tuple(dict.fromkeys((*static, *others)))
-    kept = spare[: gets.refusals]
+    stays = spare[: gets.refusals]
     of_tests = tuple((str(ip), SENTINEL) for ip in others[max(len(others) - wanted.sentinels, 0) :])
     problem: AddressProblem = "AddressNotUsable" if why_not else "AddressNotAssigned" if gets.problem else ""
-    ips = (*found, *kept)
-    return ips, AddressState(tuple(map(str, ips)), problem, f"{gets.problem}{until_then(kept)}", of_tests, len(kept))
+    ips = (*found, *stays)
+    return ips, AddressState(tuple(map(str, ips)), problem, f"{gets.problem}{until_then(stays)}", of_tests, len(stays))
 
 
 def joined(of_pools: AddressState, inside: ClusterState | None) -> AddressState | None:
@@ -92,7 +92,7 @@ def joined(of_pools: AddressState, inside: ClusterState | None) -> AddressState 
         of_pools.problem or ("AddressNotAssigned" if inside.problem else ""),
         of_pools.message or inside.problem,
         (*of_pools.routability, *((ip, CLUSTER) for ip in ips)),
-        of_pools.kept + inside.kept,
+        of_pools.unasked + inside.unasked,
     )
 
 

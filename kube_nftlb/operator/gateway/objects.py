@@ -51,7 +51,7 @@ class AddressState:
     """Says why, as a sentence."""
     routability: tuple[tuple[str, str], ...] = ()
     """That of the addresses that have one, by address: those with Cluster are cluster IPs."""
-    kept: int = 0
+    unasked: int = 0
     """So many of them it does not ask for: it keeps them until it has others."""
 
     @property

@@ -77,7 +77,7 @@ def _unassigned(address: AddressState, only_kept: bool) -> Problem | None:
     """Return why AddressesAssigned is false; the reason says whether there are any that it asks for."""
     if not address.problem and not only_kept:
         return None
-    partly = len(address.addresses) > address.kept and not only_kept
+    partly = len(address.addresses) > address.unasked and not only_kept
     return Problem("PartiallyAssigned" if partly else "NotAssigned", address.message or "it has none that it asks for")
 
 

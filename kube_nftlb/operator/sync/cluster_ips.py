@@ -150,7 +150,7 @@ class ClusterIPs:
         for _ in range(_ROUNDS):
             decision = self._decide(key, wanted)
             if not decision.takes:
-                return ClusterState(decision.ips, decision.problem, decision.kept)
+                return ClusterState(decision.ips, decision.problem, decision.unasked)
             for ip in decision.takes:
                 await self._take(key, ip)
         # Many others take addresses meanwhile.

@@ -93,7 +93,7 @@ def test_what_it_has_stays() -> None:
 def test_it_keeps_what_it_has_until_it_has_what_it_asks_for() -> None:
     found = decide(ClusterRequest(("10.97.0.1",)), held=["10.96.0.9", "10.96.0.8"])
     message = "spec.addresses: 10.97.0.1 is not in the ServiceCIDR 10.96.0.0/24; until then it keeps 10.96.0.9"
-    assert found == Decision((ip_of("10.96.0.9"),), (), message, kept=1)
+    assert found == Decision((ip_of("10.96.0.9"),), (), message, unasked=1)
     assert texts(decide(ClusterRequest(families=("ipv6",)), held=["10.96.0.9"])) == ["10.96.0.9"]
 
 

@@ -118,7 +118,7 @@ def test_a_gateway_keeps_what_it_has_until_it_has_what_it_asks_for(
     made = book(services=[raw_balanced("web", "192.0.2.1")])
     assert decide(made, families=(None, None)).addresses == ("192.0.2.2", "192.0.2.3")
     state = decide(made, *static, **wanted)
-    assert (state.addresses, state.problem, state.kept) == (("192.0.2.2",), problem, 1)
+    assert (state.addresses, state.problem, state.unasked) == (("192.0.2.2",), problem, 1)
     assert state.message.startswith(message)
     assert state.message.endswith("; until then it keeps 192.0.2.2")
     assert decide(made, "192.0.2.3").addresses == ("192.0.2.3",)
