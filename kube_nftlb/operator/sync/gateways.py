@@ -173,8 +173,17 @@ class Gateways:
         self._statuses.want(plan)
 
     def _with_addresses(self, plan: GatewayPlan) -> GatewayPlan:
-        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new."""
-        changed = {key for key, request in plan.requests.items() if self._assign(key, request)}
+        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new.
+
+        What is free goes to the oldest Gateways, after others have freed what they had.
+        """
+        gateways = self._store.objects.gateways
+
+        def rank(key: ObjectKey) -> tuple[bool, float, ObjectKey]:
+            known = gateways.get(key)
+            return plan.requests[key] is not None, known.metadata.created_s if known is not None else 0, key
+
+        changed = {key for key in sorted(plan.requests, key=rank) if self._assign(key, plan.requests[key])}
         return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
 
     def _request(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:

@@ -348,6 +348,20 @@ async def test_a_gateway_that_waits_gets_an_address_once_one_is_free(kube: Gatew
         assert addresses(kube, "waits") == ["192.0.2.0"]
 
 
+async def test_of_gateways_that_come_at_once_the_oldest_get_the_addresses(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway("all", addresses=[{"value": f"192.0.2.{number}"} for number in range(4)]))
+        await asyncio.sleep(1)
+        for number in range(8):
+            raw = raw_gateway(f"edge-{number}", annotations={names.ANNOTATION_GATEWAY_FAMILIES: "ipv4"})
+            raw["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{9 - number}Z"
+            kube.put(GATEWAYS, raw)
+        kube.remove(GATEWAYS, "all", "default")
+        await asyncio.sleep(1)
+        assert [number for number in range(8) if addresses(kube, f"edge-{number}")] == [4, 5, 6, 7]
+
+
 async def test_what_was_decided_before_a_restart_of_the_decisions_goes_if_nobody_wants_it(
     kube: GatewayKube, time: VirtualTime
 ) -> None:
