@@ -13,12 +13,10 @@ from kube_nftlb.operator.addresses.allocate import Refusal, any_free, asked, los
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster_ips import ClusterState, matched
 from kube_nftlb.operator.addresses.requests import GatewayKey, Request
+from kube_nftlb.operator.gateway.addresses import ADDRESSES_MAX
 from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL, AddressProblem, AddressState
 from kube_nftlb.operator.gateway.wanted import AddressRequest
 from kube_nftlb.prose import until_then
-
-_READ_MAX = 16
-"""As many addresses as the CustomResourceDefinition admits."""
 
 
 def request_of(key: GatewayKey, gateway: Gateway, wanted: AddressRequest) -> Request:
@@ -40,7 +38,7 @@ def request_of(key: GatewayKey, gateway: Gateway, wanted: AddressRequest) -> Req
 def listed(status: Mapping[str, Any]) -> Iterator[Ip]:
     """Yield the addresses in the status of a Gateway; who wrote them is not known."""
     found = status.get("addresses")
-    for each in (found if isinstance(found, list) else [])[:_READ_MAX]:
+    for each in (found if isinstance(found, list) else [])[:ADDRESSES_MAX]:
         try:
             yield ip_of(str(each["value"]))
         except (ValueError, TypeError, KeyError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
@@ -12,6 +12,8 @@ from kube_nftlb.operator.gateway.listeners import Problem
 from kube_nftlb.operator.gateway.objects import CLUSTER, SENTINEL
 from kube_nftlb.operator.gateway.wanted import AddressRequest, ClusterRequest
 
+ADDRESSES_MAX: Final = 16
+"""As many addresses as the CustomResourceDefinition admits, also in a status."""
 _TEXT_MAX = 253
 _KEPT = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
 
@@ -45,7 +47,13 @@ def asked(gateway: Gateway) -> Asked:
     inside = [each for each in addresses if each.routability == CLUSTER]
     sentinels = sum(each.routability == SENTINEL for each in of_pools)
     cluster = ClusterRequest(_static(inside), _others(inside, families))
-    return Asked(AddressRequest(_static(of_pools), _others(of_pools, families), pool, False, sentinels, cluster))
+    request = AddressRequest(_static(of_pools), _others(of_pools, families), pool, False, sentinels, cluster)
+    number = sum(len(each.static) + len(each.families) for each in (request, cluster))
+    if number > ADDRESSES_MAX:
+        annotation = f"with the annotation {names.ANNOTATION_GATEWAY_FAMILIES}"
+        message = f"spec.addresses: {annotation} it asks for {number} addresses, and may have {ADDRESSES_MAX}"
+        return Asked(_KEPT, unclear=message)
+    return Asked(request)
 
 
 def _check_routability(addresses: Sequence[GatewayAddress]) -> None:

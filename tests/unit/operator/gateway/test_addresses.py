@@ -109,6 +109,21 @@ def test_what_cannot_be_understood_gets_no_address_and_loses_none(addresses: Any
     assert len(served.farms) == 1, "a mistake takes nothing from clients"
 
 
+@pytest.mark.parametrize("routability", ["", "Cluster"])
+def test_a_gateway_asks_for_no_more_addresses_than_its_status_can_have(routability: str) -> None:
+    addresses = [*({"value": f"192.0.2.{number}", "routability": routability} for number in range(15)), {}]
+    assert of_gateway(decided([gateway(addresses=addresses)]))["Programmed"] == ("True", "Programmed")
+    found = decided([gateway(addresses=addresses, annotations={"kube-nftlb.io/ip-families": "ipv4,ipv6"})])
+    assert found.requests == {GATEWAY: KEPT}
+    status = found.gateways[GATEWAY]
+    assert status is not None
+    assert status.conditions[1].reason == "AddressNotAssigned"
+    assert status.conditions[1].message == (
+        "spec.addresses: with the annotation kube-nftlb.io/ip-families it asks for 17 addresses, and may have 16; "
+        "until then it keeps 192.0.2.1"
+    )
+
+
 def test_a_gateway_that_is_not_accepted_keeps_its_address() -> None:
     found = decided([gateway(infrastructure={"parametersRef": {"kind": "X", "group": "", "name": "x"}})], [route()])
     assert of_gateway(found)["Accepted"] == ("False", "InvalidParameters")
