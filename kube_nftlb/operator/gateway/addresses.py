@@ -15,7 +15,8 @@ from kube_nftlb.operator.gateway.wanted import AddressRequest, ClusterRequest
 ADDRESSES_MAX: Final = 16
 """As many addresses as the CustomResourceDefinition admits, also in a status."""
 _TEXT_MAX = 253
-_KEPT = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
+KEPT: Final = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
+"""What a Gateway asks for that gets nothing new."""
 
 
 class Asked(NamedTuple):
@@ -34,12 +35,12 @@ def asked(gateway: Gateway) -> Asked:
     kinds = {each.type or "IPAddress" for each in addresses} - {"IPAddress"}
     if kinds:
         message = f"spec.addresses: the type {min(kinds)[:253]} is not supported, only IPAddress is"
-        return Asked(_KEPT, Problem("UnsupportedAddress", message))
+        return Asked(KEPT, Problem("UnsupportedAddress", message))
     try:
         _check_routability(addresses)
         pool, families = _pool(gateway), _families(gateway)
     except ValueError as error:
-        return Asked(_KEPT, unclear=str(error))
+        return Asked(KEPT, unclear=str(error))
     if not addresses:
         return Asked(AddressRequest(families=families or (None,), pool=pool))
     # What is said of the last ones is theirs whichever addresses they get.
@@ -52,7 +53,7 @@ def asked(gateway: Gateway) -> Asked:
     if number > ADDRESSES_MAX:
         annotation = f"with the annotation {names.ANNOTATION_GATEWAY_FAMILIES}"
         message = f"spec.addresses: {annotation} it asks for {number} addresses, and may have {ADDRESSES_MAX}"
-        return Asked(_KEPT, unclear=message)
+        return Asked(KEPT, unclear=message)
     return Asked(request)
 
 

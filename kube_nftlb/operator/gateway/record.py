@@ -6,7 +6,7 @@ from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
 from kube_nftlb.api.values import TrafficPolicy
-from kube_nftlb.operator.gateway.addresses import asked, traffic_policy
+from kube_nftlb.operator.gateway.addresses import KEPT, asked, traffic_policy
 from kube_nftlb.operator.gateway.attached import ROUTES_MAX, AttachedRoutes, Candidate
 from kube_nftlb.operator.gateway.attachment import Attachment
 from kube_nftlb.operator.gateway.farms import farms
@@ -95,16 +95,18 @@ class GatewayRecord:
         """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
         subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
         wanted = asked(gateway)
-        refused = subject.refused or _parameters(gateway) or wanted.unsupported or none_usable(found.own)
+        mistake = None if subject.surplus else subject.refused or _parameters(gateway) or wanted.unsupported
+        refused = mistake or subject.refused or none_usable(found.own)
         has = address.addresses if address is not None else ()
         ending = until_then(has)
         if wanted.unclear:
             routability = address.routability if address is not None else ()
             address = AddressState(has, "AddressNotAssigned", f"{wanted.unclear}{ending}", routability)
-        # A mistake in what it asks for takes nothing from clients.
-        serves = refused is None or (refused is wanted.unsupported and bool(has))
-        if refused is not None and refused is wanted.unsupported:
-            refused = refused._replace(message=f"{refused.message}{ending}")
+        # A mistake in what it asks for, or its class, takes nothing from clients.
+        serves = refused is None or (mistake is not None and bool(has))
+        if mistake is not None:
+            refused = mistake._replace(message=f"{mistake.message}{ending}")
+        request = wanted.request if mistake is None else KEPT
         usable = {each.key: each for each in _all(found) if each.usable}
         everything = (serves, usable) != (self._serves, self._usable)
         self._serves, self._usable = serves, usable
@@ -122,12 +124,12 @@ class GatewayRecord:
             refused,
             _note(found, strange),
             address,
-            wanted.request.only_kept,
+            request.only_kept,
             subject.routability,
             self.routes.count,
             progress_of,
         )
-        self.request = wanted.request if not subject.surplus else None
+        self.request = request if not subject.surplus else None
         self.sets = {
             key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
         }

@@ -14,6 +14,7 @@ from tests.unit.operator.gateway.objects import (
     decided,
     gateway,
     gateway_class,
+    listener,
     of_gateway,
     parent,
     route,
@@ -124,20 +125,30 @@ def test_a_gateway_asks_for_no_more_addresses_than_its_status_can_have(routabili
     )
 
 
-def test_a_gateway_that_is_not_accepted_keeps_its_address() -> None:
-    found = decided([gateway(infrastructure={"parametersRef": {"kind": "X", "group": "", "name": "x"}})], [route()])
-    assert of_gateway(found)["Accepted"] == ("False", "InvalidParameters")
+@pytest.mark.parametrize("of_class", [False, True])
+def test_with_parameters_a_gateway_is_not_accepted_and_keeps_what_it_has(*, of_class: bool) -> None:
+    parameters: dict[str, Any] = {"parametersRef": {"kind": "X", "group": "", "name": "x"}}
+    strange = gateway() if of_class else gateway(infrastructure=parameters)
+    classes = [gateway_class(**parameters) if of_class else gateway_class()]
+    found = decided([strange], [route()], classes=classes, addresses={})
+    assert of_gateway(found) == {"Accepted": ("False", "InvalidParameters"), "Programmed": ("False", "Invalid")}
+    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    served = decided([strange], [route()], classes=classes)
+    assert of_gateway(served) == of_gateway(found)
+    assert len(served.farms) == 1, "a mistake takes nothing from clients"
+    status = served.gateways[GATEWAY]
+    assert status is not None
+    assert status.addresses == ("192.0.2.1",)
+    assert status.conditions[0].message.endswith("; until then it keeps 192.0.2.1")
+
+
+def test_a_gateway_without_a_valid_listener_keeps_its_address() -> None:
+    found = decided([gateway(listener(protocol="HTTP"))], [route()])
+    assert of_gateway(found)["Accepted"] == ("False", "ListenersNotValid")
     assert (found.requests, found.farms) == ({GATEWAY: AddressRequest()}, {})
     status = found.gateways[GATEWAY]
     assert status is not None
     assert status.addresses == ("192.0.2.1",)
-
-
-def test_gateways_of_a_class_that_is_not_accepted_are_not_either() -> None:
-    classes = [gateway_class(parametersRef={"kind": "X", "group": "", "name": "x"})]
-    found = decided([gateway()], [route()], classes=classes)
-    assert of_gateway(found)["Accepted"] == ("False", "InvalidParameters")
-    assert not found.farms
 
 
 def test_a_namespace_has_so_many_gateways_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
