@@ -90,11 +90,19 @@ def _routability(ip: str, of: Mapping[str, str] | None) -> Raw:
 
 
 def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) -> Raw | None:
-    """Return the status of a Gateway without our addresses; None if it has none, or is another controller's by now."""
+    """Return the status of a Gateway without our addresses, or that of a ListenerSet without our listeners.
+
+    None if it has none of us, or is another controller's by now.
+    """
     values = {str(each.get("value")) for each in _dicts(before.get("addresses"))}
     conditions = before.get("conditions")
-    ours = all(_generation(each) <= wanted.generation for each in _dicts(conditions) if each.get("type") in OWN)
-    if not ours or not values or not values <= set(wanted.addresses):
+    own = [each for each in _dicts(conditions) if each.get("type") in OWN]
+    if any(_generation(each) > wanted.generation for each in own):
+        return None
+    if wanted.addresses is None:
+        merged = merge_conditions(conditions, wanted.conditions, now)
+        return _changed(before, {"conditions": merged, "listeners": []}) if own else None
+    if not values or not values <= set(wanted.addresses):
         return None
     others = [each for each in _dicts(conditions) if each.get("type") not in ("Programmed", "AddressesAssigned")]
     had = [each for each in _dicts(conditions) if each.get("type") == "Programmed"]

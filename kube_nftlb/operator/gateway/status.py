@@ -88,6 +88,12 @@ def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -
     return ReleasedStatus((programmed,), addresses, before.metadata.generation)
 
 
+def released_set(before: GatewayStatus, generation: int) -> ReleasedStatus:
+    """Return what to take back from a ListenerSet that had this status, and has no Gateway of ours any more."""
+    problem = Problem("ParentNotAccepted", "its Gateway is gone, or not one of kube-nftlb any more")
+    return ReleasedStatus(refused_set(problem, generation).conditions, None, before.conditions[0].generation)
+
+
 def none_usable(sections: Sequence[Section]) -> Problem | None:
     """Return why a Gateway or ListenerSet is not accepted whose listeners are all not valid; None if one is."""
     if any(each.usable for each in sections):

@@ -96,11 +96,11 @@ class GatewayStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedStatus:
-    """What to take back from the status of a Gateway that is not ours any more."""
+    """What to take back from the status of a Gateway or ListenerSet that is not ours any more."""
 
     conditions: tuple[WantedCondition, ...]
-    addresses: tuple[str, ...]
-    """Those that it had from us."""
+    addresses: tuple[str, ...] | None
+    """Those that it had from us; None: the object is a ListenerSet."""
     generation: int
     """metadata.generation when it was ours last: a condition of a newer one is another controller's."""
 

@@ -15,6 +15,8 @@ from kube_nftlb.kube.resources import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, 
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref, ref_of_route
 from kube_nftlb.operator.gateway.merge import merge_class, merge_gateway, merge_released, merge_route
+from kube_nftlb.operator.gateway.objects import ObjectKey
+from kube_nftlb.operator.gateway.status import released_set
 from kube_nftlb.operator.gateway.wanted import (
     ClassStatus,
     GatewayPlan,
@@ -73,9 +75,10 @@ class GatewayStatuses:
         """Take what was decided about statuses."""
         for name, of_class in plan.classes.items():
             self._want(Ref(GATEWAY_CLASSES, "", name), of_class)
-        for resource, statuses in ((GATEWAYS, plan.gateways), (LISTENER_SETS, plan.listener_sets)):
-            for key, status in statuses.items():
-                self._want(Ref(resource, *key), status)
+        for key, status in plan.gateways.items():
+            self._want(Ref(GATEWAYS, *key), status)
+        for key, status in plan.listener_sets.items():
+            self._want(Ref(LISTENER_SETS, *key), status or self._released_set(key))
         for key, released in plan.released.items():
             self._want(Ref(GATEWAYS, *key), released)
         for route, parents in plan.routes.items():
@@ -97,6 +100,13 @@ class GatewayStatuses:
         if self._wanted.get(ref) != status:
             self._wanted[ref] = status
             self._queue.add(ref, _DELAY_S)
+
+    def _released_set(self, key: ObjectKey) -> ReleasedStatus | None:
+        """Return what to take back from a ListenerSet without a Gateway of ours; None if it has nothing of us."""
+        before, known = self._wanted.get(Ref(LISTENER_SETS, *key)), self._store.objects.listener_sets.get(key)
+        if known is not None and isinstance(before, GatewayStatus):
+            return released_set(before, known.metadata.generation)
+        return before if isinstance(before, ReleasedStatus) else None
 
     async def _until_budget(self) -> None:
         if (wait_s := self._budget.wait_s(self._clock())) > 0:

@@ -16,6 +16,7 @@ from kube_nftlb.kube.resources import (
     FARMS,
     GATEWAY_CLASSES,
     GATEWAYS,
+    LISTENER_SETS,
     NFTLB_NODES,
     PODS,
     REFERENCE_GRANTS,
@@ -706,6 +707,47 @@ async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, ti
         kube.put(GATEWAYS, {**gateway, "status": {"addresses": [{"value": "192.0.2.0"}]}})
         await asyncio.sleep(1)
         assert addresses(kube) == ["192.0.2.0"]
+
+
+def raw_set(gateway: str = "edge", **metadata: Any) -> Json:
+    listeners = [{"name": "more", "port": 81, "protocol": "TCP"}]
+    return {"metadata": meta("more", **metadata), "spec": {"parentRef": {"name": gateway}, "listeners": listeners}}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("of_another", [False, True])
+async def test_a_listener_set_whose_gateway_is_gone_says_so_once(
+    kube: GatewayKube, time: VirtualTime, *, moved: bool, of_another: bool
+) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway(allowedListeners={"namespaces": {"from": "Same"}}))
+        kube.put(LISTENER_SETS, raw_set())
+        await asyncio.sleep(1)
+        known = kube.find(LISTENER_SETS, "more", "default") or {}
+        assert conditions(kube, LISTENER_SETS, "more")["Programmed"] == ("True", "Programmed")
+        theirs = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 2}
+        given = {"conditions": [theirs]} if of_another else known["status"]
+        raw = raw_set("other" if moved else "edge")
+        raw["metadata"]["generation"] = 2 if moved or of_another else 1
+        kube.put(LISTENER_SETS, {**raw, "status": given})
+        if not moved:
+            kube.remove(GATEWAYS, "edge", "default")
+        written = len(kube.writes)
+        await asyncio.sleep(1)
+        writes = [each for each in kube.writes[written:] if each.resource == LISTENER_SETS]
+        if of_another:
+            assert not writes
+            return
+        assert len(writes) == 1
+        refused = ("False", "ParentNotAccepted")
+        assert conditions(kube, LISTENER_SETS, "more") == {"Accepted": refused, "Programmed": refused}
+        assert (kube.find(LISTENER_SETS, "more", "default") or {})["status"]["listeners"] == []
+        raw = kube.find(LISTENER_SETS, "more", "default") or {}
+        del raw["metadata"]["resourceVersion"]
+        kube.put(LISTENER_SETS, {**raw, "status": {"conditions": [{**theirs, "observedGeneration": 1}]}})
+        await asyncio.sleep(1)
+        assert conditions(kube, LISTENER_SETS, "more") == {"Accepted": ("True", "Accepted")}
 
 
 async def test_a_status_counts_no_more_once_there_are_decisions(kube: GatewayKube, time: VirtualTime) -> None:
