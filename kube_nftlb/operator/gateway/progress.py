@@ -24,12 +24,21 @@ def progress(farms: Iterable[tuple[ObjectKey, bytes, FarmState | None]]) -> Prog
             return Progress(False, f"farm {key.name}: {state.problem}")
     if not states:
         return Progress(True, "no route is served here")
-    programmed, total, key = min(_counts(*each) for each in states)
+    programmed, total, key = min((_counts(*each) for each in states), key=_rank)
     if not total:
         return Progress(False, f"no node runs an agent, or farm {key.name} does not exist yet")
     if programmed < total:
         return Progress(False, f"{programmed} of {total} nodes have farm {key.name}")
     return Progress(True, f"{programmed} of {total} nodes have its farms ({len(states)})")
+
+
+def _rank(counts: tuple[int, int, ObjectKey]) -> tuple[bool, int, ObjectKey]:
+    """Return what puts first the farms that do not exist, and then those that most nodes lack.
+
+    After a node has come, the farms are counted again one after the other.
+    """
+    programmed, total, key = counts
+    return bool(total), programmed - total, key
 
 
 def _counts(key: ObjectKey, digest: bytes, state: FarmState | None) -> tuple[int, int, ObjectKey]:

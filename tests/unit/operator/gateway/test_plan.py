@@ -57,6 +57,20 @@ def test_a_gateway_is_programmed_once_all_nodes_have_its_farms() -> None:
         assert of_route(found) == [{"Accepted": OK, "ResolvedRefs": ("True", "ResolvedRefs")}]
 
 
+def test_of_several_farms_the_one_that_most_nodes_lack_is_named() -> None:
+    objects = [gateway(listener(), listener("more", 81))], [route()]
+    (first, one), (second, other) = sorted(decided(*objects).farms.items())
+    assert one is not None
+    assert other is not None
+    for counts, missing in (((2, 2), (2, 3)), ((2, 3), (2, 2)), ((3, 4), (2, 4)), ((0, 2), (1, 4))):
+        states = {first: FarmState(*counts, "", one.digest), second: FarmState(*missing, "", other.digest)}
+        worst = min(states.items(), key=lambda entry: entry[1].programmed - entry[1].total)
+        status = decided(*objects, farms=states).gateways[GATEWAY]
+        assert status is not None
+        expected = f"{worst[1].programmed} of {worst[1].total} nodes have farm {worst[0].name}"
+        assert (status.conditions[1].status, status.conditions[1].message) == ("False", expected)
+
+
 def test_nodes_that_have_an_earlier_farm_do_not_make_a_changed_gateway_programmed() -> None:
     ((key, earlier),) = decided([gateway()], [route()]).farms.items()
     assert earlier is not None
