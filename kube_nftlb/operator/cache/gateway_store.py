@@ -130,7 +130,7 @@ class GatewayStore:
         )
 
     def put(self, resource: Resource, raw: JsonObject) -> None:
-        """Put in an object from a watch or a list, unless a newer state of it is known."""
+        """Put in an object from a watch or a list, unless a newer state of it is known, or it cannot be parsed."""
         metadata, ref = raw["metadata"], ref_of(resource, raw)
         version = int(metadata["resourceVersion"])
         known = self.written.get(ref)
@@ -144,7 +144,9 @@ class GatewayStore:
             # The API server validates it, too, unless its definition is another one. It must not stop all others.
             why = first_error(error) if isinstance(error, ValidationError) else repr(error)
             _log.warning("cannot parse object, ignored", kind=resource.kind, name=ref.name, error=why)
-            self._forget(ref)
+            if known is None or known.uid != metadata["uid"] or resource == REFERENCE_GRANTS:
+                self._forget(ref)
+            # Else what was known stays: clients lose nothing. A grant may be about to take a permission back.
             return
         key, table = _key(ref), self._tables[resource]
         before = table.get(key)
