@@ -151,7 +151,7 @@ def test_a_service_without_an_address_says_why_and_gets_the_next_that_is_freed(c
     cluster.apply(balanced("first", here))
     gets(cluster, "first", here, "192.0.2.80")
     # By its name, as the operator may not have heard yet that pools of an earlier test are gone.
-    cluster.apply(balanced("second", here, {names.ANNOTATION_ADDRESS_POOL: "little"}))
+    cluster.apply(balanced("second", here, {"address-pool": "little"}))
     message = "no IPv4 address is free in the address pool little"
     assert lacks(cluster, "second", here, "PoolExhausted") == message
     eventually(lambda: [each["message"] for each in cluster.events("Service", "second", here)] == [message], "an Event")
