@@ -119,7 +119,7 @@ class NodeFarm:
         """True if it has addresses for clients outside of the cluster."""
         return any(address.type != "ClusterIP" for address in self.addresses)
 
-    @property
+    @cached_property
     def inside(self) -> frozenset[str]:
         """The backends that the traffic policy keeps for clients of this node: replies to others do not come back."""
         if self.spec.traffic_policy == "Cluster":

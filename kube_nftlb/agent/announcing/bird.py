@@ -111,9 +111,8 @@ class Bird:
             return
         labels = self._node.labels
         peers = [peer for peer in self._peers.values() if peer.spec.node_selector.selects(labels)]
-        text = config.render(
-            config.Node(self._me, self._node.ipv4, self._table), peers, self._pools, self._intervals_ms
-        )
+        node = config.Node(self._me, self._node.ipv4, self._table)
+        text = config.render(node, peers, self._pools, self._intervals_ms)
         if text == self._configured:
             return
         await asyncio.to_thread(self._control.write, text)

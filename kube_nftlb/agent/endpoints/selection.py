@@ -11,7 +11,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 
-_ANSWERS: Final = frozenset(("up", "drain"))
+ANSWERS: Final = frozenset(("up", "drain"))
 """The states in which a farm or a backend answers the connections that it has."""
 
 
@@ -64,7 +64,7 @@ def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:
     for backend in spec.backends:
         if backend.name in scheduled:
             yield NodeBackend(backend, schedulable=spec.state != "drain")
-        elif backend.name in reachable or (spec.state in _ANSWERS and _lingers(spec, backend)):
+        elif backend.name in reachable or (spec.state in ANSWERS and _lingers(spec, backend)):
             yield NodeBackend(backend, schedulable=False)
 
 
@@ -75,7 +75,7 @@ def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
 
 def able(spec: FarmSpec) -> list[Backend]:
     """Return the backends that may get connections on some node, if they are ready."""
-    if spec.state not in _ANSWERS:
+    if spec.state not in ANSWERS:
         return []
     highest = priority_in_use(spec)
     return [backend for backend in spec.backends if backend.state == "up" and backend.priority <= highest]
@@ -101,9 +101,9 @@ def answering(spec: FarmSpec) -> Iterator[Backend]:
 
     Neither hints, priorities nor the traffic policy end a flow. A state does, and a group without weight.
     """
-    if spec.state in _ANSWERS:
+    if spec.state in ANSWERS:
         for group in groups(spec):
-            yield from (each for each in group.spec.backends if each.state in _ANSWERS and _answers(each))
+            yield from (each for each in group.spec.backends if each.state in ANSWERS and _answers(each))
 
 
 def _answers(backend: Backend) -> bool:

@@ -1,5 +1,6 @@
 """The objects of Gateway API that the operator has seen, and what of them changed. No I/O."""
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
@@ -169,10 +170,9 @@ class GatewayStore:
         for raw in items:
             listed.add(ref_of(resource, raw))
             self.put(resource, raw)
-        for ref in [each for each in self.written if each.resource == resource and each not in listed]:
-            self._remove(ref)
+        self.remove_unlisted(resource, listed)
 
-    def remove_unlisted(self, resource: Resource, listed: Container[Ref], version: int) -> None:
+    def remove_unlisted(self, resource: Resource, listed: Container[Ref], version: float = math.inf) -> None:
         """Remove the objects of a kind that a list of this resourceVersion would have, and has not."""
         known = [ref for ref, each in self.written.items() if ref.resource == resource and each.version <= version]
         for ref in known:

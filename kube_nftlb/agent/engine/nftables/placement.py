@@ -11,6 +11,7 @@ from math import gcd
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import shares
+from kube_nftlb.agent.endpoints.selection import ANSWERS
 from kube_nftlb.agent.engine.nftables import layout, timeouts
 from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
@@ -104,7 +105,7 @@ class Placement(NamedTuple):
 
 def remembers(spec: FarmSpec) -> bool:
     """Return True if a farm remembers its clients: one that is off or down forgets them."""
-    return spec.persistence != "none" and spec.state not in ("off", "down")
+    return spec.persistence != "none" and spec.state in ANSWERS
 
 
 def place(farm: NodeFarm, before: Placement | None, number: int) -> Placement:

@@ -1,16 +1,17 @@
 """Connections by routers while nodes, agents and BIRD come and go."""
 
+import asyncio
 import contextlib
-import itertools
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kube_nftlb.announce.bird.control import BirdControl
+from kube_nftlb.announce.bird.files import CONFIG
 from lab.places import CLIENT
 from lab.routing.plan import RouterPlan
 from tests.functional.cluster import Cluster, eventually
@@ -73,15 +74,15 @@ def test_a_crash_of_bird_moves_nothing_where_bfd_takes_longer_than_bird_to_start
     slow = {"intervalMs": 2000} if router == ROUTERS[0] else {}
     try:
         cluster.apply(router_peer(router, inside, **slow))
-        eventually(lambda: _bfd(cluster, node, str(inside.ip)) == "2.000", "BFD is slow")
-        config = Path(f"/proc/{cluster.lab.pid('bird', node)}/root/run/bird-{node}/bird.conf")
+        eventually(lambda: _interval_ms(cluster, node, router) == 2000, "BFD is slow")
+        config = _bird_dir(cluster, node) / CONFIG
         eventually(lambda: "6000" in config.read_text(), "BIRD is configured")
         routed(cluster, router.name, ip, *cluster.nodes)
         _kill_bird(cluster, node)
         _keeps_its_route(cluster, router.name, ip, node, 12)
     finally:
         cluster.apply(router_peer(router, inside))
-    eventually(lambda: _bfd(cluster, node, str(ROUTERS[0].inside[0].ip)) == "0.300", "BFD is fast")
+    eventually(lambda: _interval_ms(cluster, node, ROUTERS[0]) == 300, "BFD is fast")
     has_sessions(cluster, node)
 
 
@@ -92,14 +93,14 @@ def _keeps_its_route(cluster: Cluster, router: str, ip: str, node: str, seconds:
         time.sleep(0.02)
 
 
-def _bfd(cluster: Cluster, node: str, router: str) -> str:
-    """The interval of a node's session of BFD with a router in seconds, as BIRD writes it; empty if it is not up."""
-    with socket.socket(socket.AF_UNIX) as control:
-        control.connect(f"/proc/{cluster.lab.pid('bird', node)}/root/run/bird-{node}/bird.ctl")
-        control.sendall(b"show bfd sessions\n")
-        with control.makefile() as answer:
-            lines = [line.split() for line in itertools.takewhile(lambda line: not line.startswith("0000"), answer)]
-    return next((words[4] for words in lines if words[:1] == [router] and words[2] == "Up"), "")
+def _bird_dir(cluster: Cluster, node: str) -> Path:
+    return Path(f"/proc/{cluster.lab.pid('bird', node)}/root/run/bird-{node}")
+
+
+def _interval_ms(cluster: Cluster, node: str, router: RouterPlan) -> int | None:
+    """The interval of BFD between a node and a router; None if the session is not up."""
+    intervals = asyncio.run(BirdControl(_bird_dir(cluster, node)).bfd_intervals_ms())
+    return intervals.get(str(router.inside[0].ip))
 
 
 @pytest.mark.parametrize("restart", [_restart_agent, _restart_both])
