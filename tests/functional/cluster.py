@@ -208,6 +208,17 @@ class Cluster:
             told = self.lab.log_path("operator").read_text()[-2000:]
             raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
+    def listed(self, name: str, namespace: str, number: int) -> list[dict[str, Any]]:
+        """Wait until the status of a farm lists ``number`` backends, later than it counts them, and return these."""
+        found: list[dict[str, Any]] = []
+
+        def check() -> bool:
+            found[:] = (self.farm(name, namespace) or {}).get("status", {}).get("backends", [])
+            return len(found) == number
+
+        eventually(check, f"the status of {name} lists {number} backends")
+        return found
+
     def events(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]]:
         """The Events of an object, oldest first; not those of an earlier one of its name."""
         now = self.get(kind.lower(), name, namespace)

@@ -22,7 +22,7 @@ def test_three_backends_on_two_nodes_get_a_third_each(
     farm_name = "web--http" if family == "ipv4" else "web--http--ipv6"
     cluster.farm_has(farm_name, namespace, 3)
     vip, pods = cluster.vip("web", namespace, family), cluster.pods("web", namespace)
-    nodes = {backend["node"] for backend in cluster.farm(farm_name, namespace)["status"]["backends"]}
+    nodes = {backend["node"] for backend in cluster.listed(farm_name, namespace, 3)}
     assert nodes == set(cluster.nodes), "the pods are on both nodes"
     for where in (client, far, *cluster.nodes):
         counted = cluster.count(where, 300, vip)

@@ -15,16 +15,11 @@ def test_a_farm_of_the_older_form_is_rewritten_without_a_lost_connection(
     cluster.farm_has("web--http", namespace, 2)
     vip = cluster.vip("web", namespace)
 
-    def settled() -> bool:
-        # The list comes after the numbers.
-        return len(cluster.farm("web--http", namespace)["status"].get("backends", [])) == 2
-
-    eventually(settled, "the status lists both backends")
-    made = cluster.farm("web--http", namespace)
     backends = [
         {"name": each["name"], "ip": each["address"], "port": each["port"], "nodeName": each["node"]}
-        for each in made["status"]["backends"]
+        for each in cluster.listed("web--http", namespace, 2)
     ]
+    made = cluster.farm("web--http", namespace)
     kept = {key: made["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
     spec = {key: value for key, value in made["spec"].items() if key != "backendsFrom"} | {"backends": backends}
     older = {**{key: made[key] for key in ("apiVersion", "kind")}, "metadata": kept, "spec": spec}

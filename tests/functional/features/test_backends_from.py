@@ -41,7 +41,7 @@ def test_a_farm_by_hand_follows_the_pods_of_a_service(cluster: Cluster, namespac
 def test_kubectl_shows_and_awaits_the_endpoints(cluster: Cluster, namespace: str) -> None:
     follower = "follower"
     first, second = cluster.pods("web", namespace)
-    backends = cluster.farm(follower, namespace)["status"]["backends"]
+    backends = cluster.listed(follower, namespace, 2)
     assert [(each["name"], each["pod"], each["port"], each["ready"], each["weight"]) for each in backends] == [
         (pod, pod, 80, True, 1) for pod in (first, second)
     ]
@@ -51,6 +51,10 @@ def test_kubectl_shows_and_awaits_the_endpoints(cluster: Cluster, namespace: str
     cluster.kubectl(*await_it, "--for=condition=EndpointsProgrammed")
     shown = cluster.kubectl("get", "farm", follower, "-n", namespace)
     assert "1/2" in shown.splitlines()[1].split()
+    assert [(each["name"], each["ready"]) for each in cluster.listed(follower, namespace, 2)] == [
+        (first, False),
+        (second, True),
+    ]
     described = cluster.kubectl("describe", "farm", follower, "-n", namespace)
     assert any(line.split() == ["Pod:", first] for line in described.splitlines()), described
 

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent import keep_nat
+from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES_TABLE
+from kube_nftlb.agent.table.layout import TABLE
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
@@ -17,6 +20,8 @@ NODE = "node-1"
 OURS = {f"table {name}" for name in ("netdev nftlb", "ip nftlb", "ip6 nftlb", "inet kube-nftlb")}
 OURS |= {"table inet kube-nftlb-services"}
 FOREIGN = "table inet somebody-elses"
+BLUEPRINTS = {f"table inet {blueprint_of(table)}" for table in (SERVICES_TABLE, TABLE)}
+"""Each is there for a moment, while an agent compares a table with what the kernel has."""
 OF_THE_PROCESS = f"table inet {keep_nat.TABLE}"
 
 
@@ -68,11 +73,11 @@ def all_serve(cluster: Cluster, namespace: str) -> None:
 
 
 def tables(cluster: Cluster) -> set[str]:
-    """The tables of the node, but for the one that is there exactly while the agent runs."""
+    """The tables of the node, but for those that are there only while the agent runs."""
     found = set(cluster.nft(NODE, "list", "tables").splitlines())
     is_running = any(each["component"] == "agent" and each["pid"] for each in cluster.lab.status())
     assert (OF_THE_PROCESS in found) == is_running
-    return found - {OF_THE_PROCESS}
+    return found - {OF_THE_PROCESS} - (BLUEPRINTS if is_running else set())
 
 
 def state(cluster: Cluster) -> set[str]:

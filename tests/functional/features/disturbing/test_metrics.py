@@ -155,7 +155,7 @@ def test_a_service_without_local_backends_is_counted_on_those_nodes(
     cluster.serve("web", 1, namespace)
     cluster.apply(service("web", namespace, internalTrafficPolicy="Local"))
     cluster.farm_has("web--http", namespace, 1)
-    (backend,) = cluster.farm("web--http", namespace)["status"]["backends"]
+    (backend,) = cluster.listed("web--http", namespace, 1)
     (other,) = set(cluster.nodes) - {backend["node"]}
     prometheus.becomes(f'{name}{{node="{other}"}}', 1)
     prometheus.becomes(name, 1)
