@@ -17,6 +17,8 @@ settings.load_profile("ci")
 
 _TESTS = Path(__file__).parent
 _DURATIONS = _TESTS.parent / ".ci/durations.json"
+_FAILURES = "failures"
+"""The key of pytest's cache for what the tests that failed in the last run said."""
 _ORDER = ("e2e", "functional", "image", "docs", "contract", "chart", "unit")
 """Those that take longest first: short ones fill the gaps at the end."""
 _SHARING = ("functional", "functional/conformance", "functional/features")
@@ -85,14 +87,20 @@ class _Watch:
     def __init__(self) -> None:
         self._durations = Durations()
         self._starts: list[tuple[str, float]] = []
+        self._failures: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._durations.add(report.nodeid, report.when, report.duration, long="long" in report.keywords)
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self._failures.setdefault(report.nodeid, crash.message if crash is not None else report.longreprtext)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         from tests.functional import leftovers
 
+        assert session.config.cache is not None, "a plugin of pytest's own"
+        session.config.cache.set(_FAILURES, self._failures)
         self._starts = labs.starts()
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None, "pytest's own"
