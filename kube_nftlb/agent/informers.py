@@ -2,8 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import structlog
@@ -45,9 +43,10 @@ async def watch_farms(kube: Kube, state: LoopState, health_checks: HealthCheckPo
     nothing changes.
     """
     farms = _Farms(state, health_checks, limits)
-    async with _background(farms.budget_filter.read_missing(kube, farms.read)):
-        handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen)
-        await list_and_watch(kube, FARMS, handlers, transform=farms.take)
+    handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(farms.budget_filter.read_missing(kube, farms.read))
+        tasks.create_task(list_and_watch(kube, FARMS, handlers, transform=farms.take))
 
 
 class _Seen(NamedTuple):
@@ -196,18 +195,10 @@ async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) 
         state.remove_policy(raw)
         budget_filter.remove(PolicyKey.of(raw))
 
-    async with _background(budget_filter.read_missing(kube, put)):
-        await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, state.policies_seen), transform=take)
-
-
-@asynccontextmanager
-async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run something meanwhile."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
+    handlers = Handlers(replace, put, remove, state.policies_seen)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(budget_filter.read_missing(kube, put))
+        tasks.create_task(list_and_watch(kube, POLICIES, handlers, transform=take))
 
 
 def _metadata_fingerprint(raw: Json) -> int:

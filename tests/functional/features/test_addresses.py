@@ -267,7 +267,7 @@ def test_a_tenant_cannot_take_the_address_of_another(cluster: Cluster, here: str
     gets(cluster, "friend", here, "192.0.2.176")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.long
 def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("many", "198.18.0.0/22"))

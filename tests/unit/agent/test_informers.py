@@ -176,7 +176,28 @@ async def test_a_list_with_an_older_farm_than_is_known_ends_the_agent(watch: Wat
     kube.watch_errors.append(expired())
     kube.put(FARMS, raw_farm(version=5))
     kube.bookmark(1000)
-    with pytest.raises(errors.RestoredError, match="nftlbfarms web--http is older than it was before"):
+    older = pytest.RaisesExc(errors.RestoredError, match="nftlbfarms web--http is older than it was before")
+    with pytest.RaisesGroup(older):
+        await asyncio.wait_for(asyncio.shield(task), 5)
+
+
+async def test_an_unexpected_error_while_farms_are_read_anew_ends_the_agent(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is restarted, and reads them then. Otherwise they would never be programmed, and nobody would know."""
+    kube, _, _ = watch
+    task = next(each for each in asyncio.all_tasks() if "watch_farms" in repr(each))
+
+    async def fails(*_: object) -> None:
+        raise TypeError("no farm")
+
+    monkeypatch.setattr(kube, "get", fails)
+    for number in range(1, 5):
+        created = f"2026-01-{20 + number}T00:00:00Z"
+        kube.put(FARMS, raw_farm(f"f{number}", created=created, version=kube.version + 1))
+    await kube.delivered()
+    kube.remove(FARMS, "f1", "default")
+    with pytest.RaisesGroup(pytest.RaisesExc(TypeError, match="no farm")):
         await asyncio.wait_for(asyncio.shield(task), 5)
 
 
