@@ -3,6 +3,7 @@
 Computation only. ``python -m benchmarks.report`` writes each between two comments of its document.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ DOCUMENTS: Final = {"figures": "README.md", "sizes": "docs/scaling.md", "address
 """The documents that have an excerpt, from the top of the checkout, by the excerpt's name."""
 _BEGIN, _END = "<!-- made by python -m benchmarks.report: {} -->\n", "<!-- end of {} -->"
 
-_SUBJECTS: Final = (NFTABLES, KUBE_PROXY, EAGER)
+_SUBJECTS: Final = (NFTLB, NFTABLES, KUBE_PROXY, EAGER)
 _FIXED: Final = (1, 37)
 """The first Kubernetes whose kube-proxy does not list its whole table at each sync."""
 _READY: Mapping[str, Parameter] = {"size": 1000, "load": "steady"}
@@ -29,6 +30,7 @@ _OWN = (
 )  # fmt: skip
 _CHOSEN: Final = (
     "a Service is created: its VIP answers, while others change",
+    "a Service is deleted: its VIP refuses, while others change",
     "an endpoint of 100 becomes ready: it is reached, while others change",
     "beside 1,000 Services of 10 endpoints, one more is created",
     "8,000 Services are scaled to 30 endpoints: all in the kernel",
@@ -51,7 +53,7 @@ class _Run(NamedTuple):
 
 
 def figures(measured: Sequence[Record], runs: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table of what users notice beside kube-proxy, and the targets that the engine nftables misses."""
+    """Return a table of what users notice beside kube-proxy, and how many targets are reached and missed."""
     groups = series.grouped(measured)
     described = {run["began"]: _Run(run["versions"]["kube-proxy"], "dirty" not in run["commit"]) for run in runs}
     lines = [f"| | {' | '.join(colours.NAMES[subject] for subject in _SUBJECTS)} | n | Kubernetes |"]
@@ -119,8 +121,8 @@ def put(text: str, name: str, excerpt: str) -> str:
 
 def _rows() -> Iterator[Headline]:
     known = {row.text: row for row in headline.HEADLINES}
-    created, ready, *others = (known[text] for text in _CHOSEN)
-    yield from (created, _OWN[0], ready, _OWN[1], *others)
+    created, deleted, ready, *others = (known[text] for text in _CHOSEN)
+    yield from (created, _OWN[0], deleted, ready, _OWN[1], *others)
 
 
 def _run_of(measured: Iterable[Record], row: Headline) -> str:
@@ -135,19 +137,19 @@ def _run_of(measured: Iterable[Record], row: Headline) -> str:
     )
 
 
-def _targets(measured: Iterable[Record]) -> Iterator[str]:
-    verdicts = [verdict for verdict in targets.verdicts(measured) if verdict.subject == NFTABLES]
-    missed = [verdict for verdict in verdicts if verdict.outcome == targets.MISSED]
-    counted = {
-        outcome: sum(1 for verdict in verdicts if verdict.outcome == outcome)
-        for outcome in (targets.REACHED, targets.OPEN, targets.NOT_MEASURED)
-    }
-    others = ", ".join(f"{number} {outcome}" for outcome, number in counted.items())
-    link = "[targets](docs/performance.md#targets)"
-    yield f"Of {len(verdicts)} {link} of the engine nftables: {others}, {len(missed)} missed:"
+def _targets(measured: Sequence[Record]) -> Iterator[str]:
+    """Yield how many targets each engine reaches and misses, and for the engine nftables those that it misses."""
+    verdicts = targets.verdicts(measured)
+    for subject, engine in ((NFTLB, "nftlb, the default of the chart"), (NFTABLES, "nftables")):
+        counted = Counter(verdict.outcome for verdict in verdicts if verdict.subject == subject)
+        outcomes = ", ".join(f"{counted[outcome]} {outcome}" for outcome in targets.OUTCOMES if counted[outcome])
+        yield f"Of {counted.total()} [targets](docs/performance.md#targets) of the engine {engine}: {outcomes}."
+        yield ""
+    yield "The engine nftables misses:"
     yield ""
-    for verdict in missed:
-        yield f"- {verdict.target}: {verdict.worst.rpartition('worst: ')[2]}"
+    for verdict in verdicts:
+        if (verdict.subject, verdict.outcome) == (NFTABLES, targets.MISSED):
+            yield f"- {verdict.target}: {verdict.worst.rpartition('worst: ')[2]}"
 
 
 def _memory(groups: Groups, subject: str, where: Mapping[str, Parameter], programs: Sequence[str]) -> str:

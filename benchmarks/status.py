@@ -266,6 +266,9 @@ def _record(
     missing: Counter[str] = Counter()
     for service, its in changes.items():
         for number, change in enumerate(its):
+            if subject.name == NFTLB and not change.added:
+                # It replaces the rules of the farm: the kernel does not tell which endpoints the old ones had.
+                continue
             shown = statuses.shown_at(service, its, number)
             at = [kernel.at.get((change.address, change.added)) for kernel in kernels]
             if shown is None or None in at:

@@ -11,7 +11,7 @@ from benchmarks.records import Parameter, Record
 from benchmarks.series import Groups, Point, grouped, text_of
 from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
 
-REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
+OUTCOMES = REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
 _ENGINES = (NFTLB, NFTABLES)
 _MODES = ("snat", "dnat")
 
@@ -47,6 +47,7 @@ _TIMED = (
         _Timed(f"{text} {when}: no later than with minSyncPeriod 0", scenario, metric, load, 1.0, EAGER)
         for text, scenario, metric in (
             ("A Service", "latency", "created until answered"),
+            ("A deletion", "latency", "deleted until refused"),
             ("An endpoint", "endpoints", "ready until reached"),
         )
         for when, load in (("under steady change", "steady"), ("when idle", "idle"))
@@ -68,13 +69,19 @@ class _Limited(NamedTuple):
 
 _LARGE: Mapping[str, Parameter] = {"services": 8000, "endpoints": 30}
 
+
+def _of_change(metric: str) -> tuple[tuple[str, str], ...]:
+    """Return where the cost of a change is measured: of endpoints that replace others, and of more or fewer of them."""
+    return ("endpoints", metric), ("status", metric)
+
+
 _LIMITED = (
     _Limited("The API server's CPU time for an endpoint change: at most 1.5 times", _ENGINES,
-             (("endpoints", "processor time of apiserver per change"),), {}, 1.5, "", relative=True),
+             _of_change("processor time of apiserver per change"), {}, 1.5, "", relative=True),
     _Limited("Bytes to etcd for an endpoint change: at most 1.5 times", _ENGINES,
-             (("endpoints", "bytes to etcd per change"),), {}, 1.5, "", relative=True),
+             _of_change("bytes to etcd per change"), {}, 1.5, "", relative=True),
     _Limited("Bytes to a node for an endpoint change: at most 1.5 times", _ENGINES,
-             (("endpoints", "bytes to the node per change"),), {}, 1.5, "", relative=True),
+             _of_change("bytes to the node per change"), {}, 1.5, "", relative=True),
     _Limited("8,000 Services: each step in the kernel sooner", (NFTABLES,),
              (("scale", series.ALL_THERE),), {"services": 8000}, 1, "", relative=True),
     _Limited("8,000 Services: all in the kernel in less than 10 s after the last write", (NFTABLES,),
