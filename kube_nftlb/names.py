@@ -115,9 +115,9 @@ def node_farm_name(namespace: str, farm: str) -> str:
     return shorten(farm if plain else f"{namespace}.{farm}", NODE_FARM_NAME_MAX)
 
 
-def policy_chain(node_farm: str, policies: Iterable[str]) -> str:
-    """Return the name of the chain that applies these policies to a farm, in the agent table."""
-    return f"policy-{shorten(node_farm, NODE_FARM_NAME_MAX)}-{digest(*policies)}"
+def policy_chain(node_farm: str, sets: Iterable[Iterable[str]]) -> str:
+    """Return the name of the chain that applies these sets of policies to a farm, in the agent table."""
+    return f"policy-{shorten(node_farm, NODE_FARM_NAME_MAX)}-{digest(*map(','.join, sets))}"
 
 
 def shorten(name: str, limit: int) -> str:

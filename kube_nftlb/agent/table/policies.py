@@ -8,7 +8,7 @@ its allow lists keep nobody out.
 If a policy is missing or invalid, or the kernel refuses its ranges, the chain admits nobody.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from kube_nftlb import names
@@ -188,10 +188,11 @@ class Policies:
         elements: set[Element] = set()
         chains: dict[str, Chain] = {}
         for listener in listeners:
-            if named := sorted(to.of(listener)):
-                chain = names.policy_chain(farm, named)
+            sets = sorted(map(sorted, to.of(listener)))
+            if any(sets):
+                chain = names.policy_chain(farm, sets)
                 if chain not in chains:
-                    chains[chain] = Chain(chain, tuple(self._rules(to.namespace, named, family)))
+                    chains[chain] = Chain(chain, tuple(self._rules(to.namespace, sets, family)))
                 elements.add(layout.listener(layout.POLICY, listener, f"jump {chain}"))
         return Contents(frozenset(elements), tuple(chains.values()))
 
@@ -217,15 +218,17 @@ class Policies:
                 )
         return None
 
-    def _rules(self, namespace: str, named: Iterable[str], family: Family) -> Iterator[str]:
-        keys = [PolicyKey(namespace, name) for name in named]
+    def _rules(self, namespace: str, sets: Collection[Collection[str]], family: Family) -> Iterator[str]:
+        keys = [PolicyKey(namespace, name) for name in sorted({name for each in sets for name in each})]
         known = {key: each for key in keys if (each := self._policies.get(key)) is not None and not each.admits_nobody}
         if len(known) == len(keys):
             denying = [key for key, found in known.items() if not found.allows]
             yield from (f"{matches_source(key, family)} drop" for key in denying)
             if len(denying) == len(known):
                 return
-            yield from (f"{matches_source(key, family)} return" for key in known if key not in denying)
+            # One list must not admit whom the list of another address keeps out.
+            if len(sets) == 1:
+                yield from (f"{matches_source(key, family)} return" for key in known if key not in denying)
         yield "drop"
 
 

@@ -15,17 +15,25 @@ class References(NamedTuple):
     namespace: str
     everywhere: frozenset[str] = frozenset()
     at: Mapping[tuple[str, int], frozenset[str]] = {}
+    """By IP address and port; those at a node port, which is on several addresses, by an empty text and the port."""
+    somewhere: frozenset[frozenset[str]] = frozenset()
+    """The policies of each of its addresses."""
     unread: bool = False
     """True if the farm cannot be parsed, but has source ranges or limits, which cannot be applied then."""
 
-    def of(self, listener: Listener) -> frozenset[str]:
-        """Return those for a listener. All apply to one that the farm has no more, which an engine may still have."""
-        own = self.at.get((listener.ip, listener.port))
-        return self.everywhere | (own if own is not None else frozenset().union(*self.at.values()))
+    def of(self, listener: Listener) -> frozenset[frozenset[str]]:
+        """Return those for a listener.
+
+        They are several sets, all of which apply, for one that the farm has no more, but an engine may still have, and
+        where the farm cannot be parsed.
+        """
+        own = self.at.get((listener.ip, listener.port), self.at.get(("", listener.port)))
+        sets = self.somewhere or frozenset((frozenset[str](),)) if own is None else (own,)
+        return frozenset(self.everywhere | each for each in sets)
 
     def all(self) -> frozenset[str]:
         """Return every policy that it refers to."""
-        return self.everywhere.union(*self.at.values())
+        return self.everywhere.union(*self.somewhere)
 
 
 def references(farm: Farm) -> References:
@@ -35,21 +43,21 @@ def references(farm: Farm) -> References:
         for address in farm.spec.addresses
         for port in expand_ports(address.ports) or [0]
     }
-    return References(farm.metadata.namespace, frozenset(farm.spec.policies), at)
+    return References(farm.metadata.namespace, frozenset(farm.spec.policies), at, frozenset(at.values()))
 
 
 def raw_references(raw: Json) -> References:
-    """Return the references of a farm that cannot be parsed: every policy in its spec, for all listeners.
+    """Return the references of a farm that cannot be parsed: every policy in its spec.
 
     Anything but a list of names counts as a missing policy: nobody is admitted.
     """
     spec = raw.get("spec")
     addresses = spec.get("addresses") if isinstance(spec, dict) else None
-    parts = [spec, *(addresses if isinstance(addresses, list) else ())]
-    found = [part for part in parts if isinstance(part, dict)]
-    named = frozenset(name for part in found for name in _names(part.get("policies") or []))
-    unread = any(part.get("sourceRanges") or _limited(part.get("limits")) for part in found)
-    return References(raw["metadata"]["namespace"], named, unread=unread)
+    parts = [part for part in (addresses if isinstance(addresses, list) else ()) if isinstance(part, dict)]
+    of_all = spec if isinstance(spec, dict) else {}
+    somewhere = frozenset(_names(part) for part in parts)
+    unread = any(part.get("sourceRanges") or _limited(part.get("limits")) for part in (of_all, *parts))
+    return References(raw["metadata"]["namespace"], _names(of_all), {}, somewhere, unread)
 
 
 def _limited(limits: Any) -> bool:
@@ -57,5 +65,6 @@ def _limited(limits: Any) -> bool:
     return isinstance(limits, dict) and any(limits.get(key) for key in ("new", "reset", "established", "tcpStrict"))
 
 
-def _names(value: Any) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list) else [str(value)]
+def _names(part: Json) -> frozenset[str]:
+    value = part.get("policies") or []
+    return frozenset(map(str, value if isinstance(value, list) else (value,)))

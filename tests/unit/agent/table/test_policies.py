@@ -8,7 +8,8 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import raw_references, references
 from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, policy
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.listeners import listeners_of
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener, listeners_of
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm, raw_farm
@@ -125,6 +126,64 @@ def test_an_address_has_the_farms_policies_and_its_own() -> None:
     assert found == {"10.96.0.10 80": (denied,), "10.0.0.1 80": both, "10.0.0.1 81": both}
 
 
+def at_nodes(policies: Policies, wanted: Farm, *addresses: str) -> dict[str, tuple[str, ...]]:
+    """The rules that a new connection to these addresses and ports of the node meets."""
+    policies.refer(KEY, references(wanted))
+    found = {}
+    for each in addresses:
+        ip, port = each.split()
+        contents = policies.rules(KEY, "web--http", "ipv4", [Listener(ip, "TCP", int(port))])
+        found[each] = contents.chains[0].rules if contents.chains else ()
+    return found
+
+
+def test_a_node_port_has_its_own_policies_on_each_address_of_the_node() -> None:
+    addresses = [
+        {"type": "NodePort", "ip": "", "ports": "30080", "policies": ["admins"]},
+        {"type": "LoadBalancer", "ip": "203.0.113.5", "ports": "80", "policies": ["public"]},
+    ]
+    found = at_nodes(
+        known(admins="allow", public="allow"), farm(addresses=addresses), "192.168.1.1 30080", "203.0.113.5 80"
+    )
+    assert found == {
+        "192.168.1.1 30080": ("ip saddr @policy-default.admins-ip return", "drop"),
+        "203.0.113.5 80": ("ip saddr @policy-default.public-ip return", "drop"),
+    }
+
+
+def test_a_node_port_without_policies_admits_whom_the_list_of_another_address_keeps_out() -> None:
+    addresses = [
+        {"type": "NodePort", "ip": "", "ports": "30080"},
+        {"type": "LoadBalancer", "ip": "203.0.113.5", "ports": "80", "policies": ["admins"]},
+    ]
+    assert at_nodes(known(admins="allow"), farm(addresses=addresses), "192.168.1.1 30080") == {"192.168.1.1 30080": ()}
+
+
+@pytest.mark.parametrize(
+    ("of_addresses", "expected"),
+    [
+        ((["admins"], ["public"]), ("drop",)),
+        ((["admins"], []), ("drop",)),
+        ((["admins"], ["admins"]), ("ip saddr @policy-default.admins-ip return", "drop")),
+        ((["denied"], ["admins"]), ("ip saddr @policy-default.denied-ip drop", "drop")),
+        ((["denied"], []), ("ip saddr @policy-default.denied-ip drop",)),
+    ],
+)
+@pytest.mark.parametrize("parsed", [True, False])
+def test_no_list_of_one_address_admits_anybody_where_it_is_not_known_which_applies(
+    of_addresses: tuple[list[str], ...], expected: tuple[str, ...], parsed: bool
+) -> None:
+    """A listener that only an engine still has, or a farm that cannot be parsed."""
+    policies = known(admins="allow", public="allow", denied="deny")
+    addresses = [
+        {"ip": f"10.0.0.{number}", "ports": "80", "policies": each} for number, each in enumerate(of_addresses)
+    ]
+    raw = raw_farm(addresses=addresses)
+    policies.refer(KEY, references(Farm.model_validate(raw)) if parsed else raw_references(raw))
+    (chain,) = policies.rules(KEY, "web--http", "ipv4", [Listener("10.0.0.9", "TCP", 80)]).chains
+    assert chain.rules == expected
+
+
 def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
     policies = known(a="deny", b="deny")
     before = [each for _, each in listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))]
@@ -189,7 +248,7 @@ def test_the_watermark_stays_behind_what_is_not_done() -> None:
 )
 def test_junk_for_a_spec_names_policies_that_there_are_not(spec: object, named: set[str]) -> None:
     raw = {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
-    assert raw_references(raw).everywhere == named
+    assert raw_references(raw).all() == named
 
 
 def test_a_policy_with_a_field_that_the_agent_does_not_know_lets_nobody_in() -> None:
