@@ -36,7 +36,9 @@ def elements(spec: FarmSpec, node_addresses: int) -> int:
 def _chains(spec: FarmSpec) -> int:
     """Return how much the chains count that the farm has in the worst case, when it shares none with others."""
     if spec.engine != "nftables":
-        return 0
+        # Of nftlb's, those that lead clients of the node to endpoints of other nodes.
+        weights = [each.weight for each in spec.backends] if spec.traffic_policy != "Cluster" else []
+        return sum(shares.of_weights(weights, max(shares.NUMBERS_MAX, len(weights)))) if weights else 0
     # One draws a group.
     groups = len(spec.backends_from) + 1 if len(spec.backends_from) > 1 else 1
     choosing = groups * _OF_CHAIN * (1 if spec.traffic_policy == "Cluster" else 2)

@@ -8,6 +8,7 @@ nftlb would give them one (NftlbFarm, spec.trafficPolicy). Pure: no I/O.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.engine.nftlb.translate import short_name
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
@@ -54,7 +55,9 @@ def contents(farm: NodeFarm, present: objects.Farm | None) -> Contents:
 def _schedule(spec: FarmSpec, farm: str, family: str, slots: Sequence[_Slot]) -> Iterator[str]:
     """Yield the rules that give a new connection the mark of a backend, as nftlb's scheduler would."""
     extra = int(spec.mark or "0", 16) | (_MASQUERADED if spec.mode == "snat" else 0)
-    marks = [slot.mark | extra for slot in slots for _ in range(slot.weight)]
+    # A tenant chooses the weights, and the rule has a number for each part.
+    parts = shares.of_weights([slot.weight for slot in slots], max(shares.NUMBERS_MAX, len(slots)))
+    marks = [slot.mark | extra for slot, part in zip(slots, parts, strict=True) for _ in range(part)]
     choice = ", ".join(f"{number} : {mark:#x}" for number, mark in enumerate(marks))
     order = "inc" if spec.scheduler == "rr" else "random"
     schedule = f"ct mark set numgen {order} mod {len(marks)} map {{ {choice} }}"

@@ -45,6 +45,15 @@ RANGE = [{"ip": "10.96.0.10", "ports": "1001-2024"}]
         ),
         pytest.param({"backends": backends(2), "engine": "nftables"}, 20, 40, id="the chain that chooses"),
         pytest.param(
+            {
+                "backends": [*backends(99, weight=100), raw_backend("last", "10.244.9.9", weight=99)],
+                "trafficPolicy": "Local",
+            },
+            1100,
+            1120,
+            id="the rule of clients of the node, with engine nftlb",
+        ),
+        pytest.param(
             {"backends": backends(2), "engine": "nftables", "persistence": "srcip", "trafficPolicy": "Local"},
             100,
             140,

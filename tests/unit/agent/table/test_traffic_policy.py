@@ -73,6 +73,20 @@ def test_the_policy_local_leads_the_nodes_own_clients_to_all_backends() -> None:
     assert all(f"{own:#x}" in rule and rule.count(f"{other:#x}") == 2 for rule in slots)
 
 
+@pytest.mark.parametrize(
+    ("weights", "numbers"), [((100, 100), 2), ((100, 50), 3), ((100, 99), 199), ((100,) * 1500, 1500)]
+)
+def test_weights_cost_the_rule_of_the_nodes_own_clients_few_numbers(weights: tuple[int, ...], numbers: int) -> None:
+    own = raw_backend("own", "10.244.1.2", nodeName="here")
+    others = [
+        raw_backend(f"b{number}", f"10.245.{number // 250}.{number % 250 + 1}", nodeName="there", weight=weight)
+        for number, weight in enumerate(weights[1:])
+    ]
+    seen = view(addresses=[EXTERNAL], backends=[own | {"weight": weights[0]}, *others], trafficPolicy="Local")
+    (schedule,) = [rule for rule in rules(seen.after, "schedule-web--http") if "numgen" in rule]
+    assert f"mod {numbers} " in schedule
+
+
 def test_a_backend_that_nftlb_does_not_have_yet_is_chosen_only_afterwards() -> None:
     before = view(addresses=[EXTERNAL], backends=[OWN], trafficPolicy="Local").farm
     seen = view(before, addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local")
