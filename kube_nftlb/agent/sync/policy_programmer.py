@@ -9,9 +9,10 @@ from kube_nftlb import names
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.loop_state import LoopState
-from kube_nftlb.agent.table import policies, policy_sets
+from kube_nftlb.agent.table import layout, policies, policy_sets
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.table_text import Contents
 
@@ -72,4 +73,9 @@ class PolicyProgrammer:
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""
         sent = self._engines.sent.get(name)
-        return self._changes.rules(self._state.index.key(name), name, sent.listeners if sent else ())
+        listeners = sent.listeners if sent is not None else frozenset[Listener]()
+        if self._engines.unreachable:
+            # A new agent does not know what an engine has that is away, only where clients are kept out of it.
+            listeners |= layout.listeners(self._table.owned(policies.rules_owner(name)))
+            listeners = frozenset(each for each in listeners if not self._engines.is_shadowed(each, {name}))
+        return self._changes.rules(self._state.index.key(name), name, listeners)

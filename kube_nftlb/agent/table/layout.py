@@ -115,6 +115,11 @@ def of_listener(entry: Element) -> Listener | None:
     return Listener(parts[1], protocol, int(parts[2]))
 
 
+def listeners(contents: Contents) -> frozenset[Listener]:
+    """Return the listeners that contents have elements for."""
+    return frozenset(of for each in contents.elements if (of := of_listener(each)) is not None)
+
+
 def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Contents:
     """Return contents without the elements for the listeners that are taken."""
     elements = (each for each in contents.elements if (of := of_listener(each)) is None or not is_taken(of))

@@ -38,6 +38,35 @@ async def test_a_listed_policy_is_enforced_with_the_first_farms(node: Node) -> N
     assert rules_met(node) == DENIES
 
 
+@pytest.mark.parametrize("type_", ["allow", "deny"])
+async def test_a_changed_policy_keeps_clients_out_of_a_farm_of_which_only_an_nftlb_knows_that_is_away(
+    node: Node, monkeypatch: pytest.MonkeyPatch, type_: str
+) -> None:
+    other = farm("other--http", engine="nftables", addresses=OTHER)
+    node.state.put_policy(raw_policy())
+    await node.program([guarded(), other], 20)
+    await node.stop()
+    node.start([raw_policy()])
+    node.engine.farms.clear()
+    node.engine.reachable, node.engine.hangs = False, True
+    node.list([guarded(), other], 20)
+    await node.settle(20)
+    assert rules_met(node) == DENIES
+    met, run = [], node.nft.run
+
+    async def noted(commands: str) -> None:
+        await run(commands)
+        met.append(rules_met(node))
+
+    monkeypatch.setattr(node.nft, "run", noted)
+    node.state.put_policy(raw_policy(version=21, generation=2, type=type_, cidrs=["10.9.0.0/16"]))
+    await until(lambda: node.loop.progress.policy_watermark == 21)
+    await node.passes(1)
+    assert met
+    assert all(met)
+    assert rules_met(node) == (DENIES if type_ == "deny" else ["ip saddr @policy-default.list-ip return", "drop"])
+
+
 async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node: Node) -> None:
     await node.program([guarded()], 20)
     assert rules_met(node) == ["drop"]
