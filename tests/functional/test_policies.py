@@ -23,7 +23,7 @@ from tests.functional.clients import (
     serve,
 )
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.farms import backends, unique
+from tests.functional.farms import backends, node_port, unique
 
 NOBODY = "192.0.2.0/24"
 
@@ -173,6 +173,27 @@ def test_a_policy_of_one_address_leaves_the_others_open(
     serve(cluster, namespace, addresses=addresses)
     only(cluster, near_and_far, {near}, first)
     assert gets_in(cluster, far, second)
+
+
+@pytest.mark.engines
+def test_the_allow_list_of_another_address_admits_nobody_to_a_node_port(
+    cluster: Cluster, namespace: str, near_and_far: Sources
+) -> None:
+    vip, port = unique(), node_port()
+    give(
+        cluster,
+        policy("near", namespace, "allow", near_and_far.cidrs(near_and_far.pod)),
+        policy("all", namespace, "allow", ["0.0.0.0/0"]),
+    )
+    addresses: list[dict[str, Any]] = [
+        {"type": "NodePort", "ports": str(port), "policies": ["near"]},
+        {"type": "LoadBalancer", "ip": vip, "ports": "80", "policies": ["all"]},
+    ]
+    serve(cluster, namespace, addresses=addresses)
+    only(cluster, near_and_far, near_and_far.all, vip)
+    for node in cluster.lab.nodes:
+        assert gets_in(cluster, near_and_far.pod, str(node.addresses[0].ip), port)
+        assert not gets_in(cluster, near_and_far.far_pod, str(node.addresses[0].ip), port)
 
 
 def test_a_denied_clients_open_connection_goes_on_and_udp_is_guarded_too(
