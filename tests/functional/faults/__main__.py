@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("dist/faults"), metavar="DIR", help="folder of the records")
     arguments, options = parser.parse_known_args()
     form = os.environ.get(suite.FORM_VARIABLE) or suite.LONG_FORM
-    command = " ".join([f"{suite.FORM_VARIABLE}={form} python -m {__package__}", *options])
+    command = f"{suite.FORM_VARIABLE}={form} {shlex.join(['python', '-m', str(__package__), *options])}"
     described = {**machine.describe([], Scope(full=form == suite.LONG_FORM)), "command": command}
     machine.write(arguments.out, described)
     began = time.monotonic()

@@ -27,9 +27,9 @@ _TERMS = (
     """,
     "**longest gap:** the longest time without a successful connection.",
     """
-    Without brackets, a time or size was measured once. Of several it is the median, with the largest in brackets;
-    numbers of connections are of all rounds together. Other programs ran beside where the load average is above the
-    number of cores, so times are upper bounds.
+    A time or size without brackets was measured once. With brackets it is the median of several, and the largest is in
+    brackets. Numbers of connections are the sums of all rounds. Where the load average is above the number of cores,
+    other programs ran at the same time: times are upper bounds.
     """,
 )
 
@@ -47,10 +47,10 @@ CHAPTERS = (
         "processes",
         "A program is killed or frozen",
         """
-        In random order, under load, each is killed (SIGKILL) or frozen (SIGSTOP) for some seconds. Meanwhile, or
-        right afterwards if there is no API server, a Service is made; "served again after" is the time from the end
-        of the fault until all nodes serve it. With the engine nftables no fault may fail a connection, with nftlb
-        none but the death of nftlb, which takes the rules of its farms away when it starts, and loads them again.
+        Each program is killed (SIGKILL) or frozen (SIGSTOP) for some seconds, in random order, under load. A Service
+        is made meanwhile, or right afterwards if there is no API server. "Served again after" is the time from the end
+        of the fault until all nodes serve it. With the engine nftables no fault may fail a connection. With nftlb only
+        the death of nftlb may: when it starts, it removes the rules of its farms and loads them again.
         """,
     ),
     Chapter(
