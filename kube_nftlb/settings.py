@@ -165,7 +165,7 @@ class OperatorSettings(CommonSettings):
     addresses_without_class: Annotated[
         Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
     ] = False
-    """Give addresses to Services without `spec.loadBalancerClass`, too. No other program must do so."""
+    """Also give addresses to Services without `spec.loadBalancerClass`. Enable it only if no other program does."""
     gateway: Annotated[Switch, Variable("KUBE_NFTLB_GATEWAY", "gateway.enabled")] = False
     """Serve TCPRoutes and UDPRoutes of Gateway API, whose CustomResourceDefinitions you install, now or later.
 
@@ -330,7 +330,7 @@ class AgentSettings(CommonSettings):
     bgp_table: Annotated[
         Number, Variable("KUBE_NFTLB_BGP_TABLE", "addresses.bgp.table"), Interval(ge=256, le=2**32 - 1)
     ] = 4242
-    """Number of that table, which nothing else must use."""
+    """Number of that table. Nothing else may use it."""
     bird_dir: Annotated[Path | None, Allowed("a directory"), Variable("KUBE_NFTLB_BIRD_DIR")] = None
     """Directory of the configuration and the control socket of the BIRD that announces these routes, shared with it.
 
