@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
 
 
-def eventually(check: Callable[[], bool], what: str, seconds: float = 60) -> float:
+def eventually(check: Callable[[], bool], what: str, seconds: float = 90) -> float:
     """Wait until ``check`` holds and return how many seconds that took. Raises AssertionError with ``what``.
 
-    A test whose claim is a time passes ``seconds``; without, they only end what hangs, also on a busy machine.
+    A test whose claim is a time passes ``seconds``; without, they only end what hangs, also on a busy machine, and
+    where a program learns only by the next bookmark that it has missed nothing: the API server sends one each minute.
     """
     start = looked_at = time.monotonic()
     while not check():
