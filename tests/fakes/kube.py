@@ -169,7 +169,7 @@ class FakeKube(Kube):
         self._write("create", resource, body["metadata"]["name"], body)
         if self.find(resource, body["metadata"]["name"], namespace) is not None:
             raise errors.ConflictError(409, "AlreadyExists", "there is one")
-        answer = self.put(resource, _merged({"metadata": {"namespace": namespace}}, body))
+        answer = self.put(resource, merged({"metadata": {"namespace": namespace}}, body))
         if self.answers_lost:
             self.answers_lost -= 1
             raise errors.KubeUnreachableError("away")
@@ -236,7 +236,7 @@ class FakeKube(Kube):
         return raw
 
     def _change(self, resource: Resource, known: JsonObject, body: JsonObject) -> JsonObject:
-        return self.put(resource, _merged(_merged(known, body), {"metadata": {"resourceVersion": None}}))
+        return self.put(resource, merged(merged(known, body), {"metadata": {"resourceVersion": None}}))
 
     def _happen(self, resource: Resource | None, event: WatchEvent) -> None:
         self._history.append((resource, event))
@@ -266,9 +266,9 @@ def _check_version(body: JsonObject, known: JsonObject) -> None:
         raise errors.ConflictError(409, "Conflict", "another version")
 
 
-def _merged(known: Any, patch: Any) -> Any:
+def merged(known: Any, patch: Any) -> Any:
     """Apply a JSON merge patch."""
     if not isinstance(known, dict) or not isinstance(patch, dict):
         return patch
-    merged = {**known, **{key: _merged(known.get(key), value) for key, value in patch.items()}}
-    return {key: value for key, value in merged.items() if value is not None}
+    both = {**known, **{key: merged(known.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in both.items() if value is not None}

@@ -74,13 +74,23 @@ class FarmWriter:
         return Outcome.DONE, self._ingest.put(FARMS, answer)
 
     async def _apply(self, apply: Apply | RouteApply) -> JsonObject:
+        uid = apply.body["metadata"].get("uid")
         try:
             return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
         except errors.KubeError as error:
-            # The API server rejects a second controller, and the first may not be ours.
-            if error.status != 422 or not apply.foreign_owner:
+            if error.status != 422 or not uid:
                 raise
-        await self._take_controller(apply.key)
+        if apply.foreign_owner:
+            # The API server rejects a second controller, and the first may not be ours.
+            await self._take_controller(apply.key)
+        # Of an untracked farm, or one that others edited, server-side apply also keeps fields that the new spec lacks,
+        # and both together may break a rule. A merge patch removes them.
+        await self._kube.patch(
+            FARMS,
+            apply.key.name,
+            {"metadata": {"uid": uid}, "spec": merge_patch(apply.wanted.spec)},
+            apply.key.namespace,
+        )
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
 
     async def disown(self, farm: FarmRecord) -> tuple[Outcome, Affected]:

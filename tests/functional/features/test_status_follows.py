@@ -62,17 +62,23 @@ def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Clus
 def test_a_farm_that_changes_often_is_not_tracked_and_its_service_still_decides_what_it_is(
     cluster: Cluster, namespace: str
 ) -> None:
-    cluster.apply(service("web", namespace))
+    cluster.apply(service("web", namespace, _OPTIONS))
     cluster.run("web", 1, namespace)
     for replicas in (2, 1, 2, 1, 2):
         cluster.scale("web", replicas, namespace)
         eventually(partial(_shows, cluster, namespace, replicas), f"{replicas} are shown", 60)
     before = cluster.farm("web--http", namespace)
     assert not before["metadata"].get("managedFields")
-    cluster.apply(service("web", namespace, _OPTIONS))
-    eventually(lambda: len(cluster.farm("web--http", namespace)["spec"]["sessions"]) == 2, "it has the sessions")
+    assert len(before["spec"]["sessions"]) == 2
+    # The API server rejects sessions without persistence: these must go with it.
     cluster.apply(service("web", namespace))
-    eventually(lambda: cluster.farm("web--http", namespace)["spec"] == before["spec"], "it has none of them")
+    eventually(lambda: not cluster.farm("web--http", namespace)["spec"].get("sessions"), "it has no sessions")
+    without = cluster.farm("web--http", namespace)["spec"]
+    assert (without["persistence"], without["limits"].get("new")) == ("none", None)
+    cluster.apply(service("web", namespace, _OPTIONS))
+    eventually(lambda: cluster.farm("web--http", namespace)["spec"] == before["spec"], "it is as it was")
+    cluster.apply(service("web", namespace))
+    eventually(lambda: cluster.farm("web--http", namespace)["spec"] == without, "it has none of them")
 
 
 def _has_pods(cluster: Cluster, namespace: str, number: int) -> bool:

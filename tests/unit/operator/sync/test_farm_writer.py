@@ -2,17 +2,20 @@ import contextlib
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from kube_nftlb import errors
+from kube_nftlb.api.base import first_message
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.kube.resources import FARMS, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import Ingest
-from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.builder import Wanted, build
 from kube_nftlb.operator.sync.diff import Apply
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, classify
 from tests.builders import raw_service_farm, service
-from tests.fakes.kube import FakeKube
+from tests.fakes.kube import FakeKube, merged
 
 
 class _NoPatches(FakeKube):
@@ -27,6 +30,17 @@ class _NoPatches(FakeKube):
 
     async def patch(self, *_: Any, **__: Any) -> Any:
         raise self.error
+
+
+class _WithRules(FakeKube):
+    """Rejects farms that break a rule. As of farms that it does not track, it keeps what an apply leaves out."""
+
+    def _change(self, resource: Resource, known: JsonObject, body: JsonObject) -> JsonObject:
+        try:
+            FarmSpec.model_validate(merged(known, body)["spec"])
+        except ValidationError as error:
+            raise errors.KubeError(422, "Invalid", first_message(error)) from error
+        return super()._change(resource, known, body)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +99,45 @@ async def test_what_the_first_half_of_a_write_makes_out_of_date_is_not_forgotten
 ) -> None:
     kube, writer = _NoPatches(error), Ingest(Cache())
     (wanted,) = build(service()).farms
-    body = raw_service_farm(**wanted.spec)
-    del body["metadata"]["resourceVersion"]
-    apply = Apply(FarmKey("default", body["metadata"]["name"]), wanted, body, "uid", "SpecChanged")
     with contextlib.suppress(FarmRefusedError):
-        assert (await FarmWriter(kube, writer).apply(apply))[0] is Outcome.RETRY
-    answer = kube.find(FARMS, body["metadata"]["name"], "default")
+        assert (await FarmWriter(kube, writer).apply(_apply(wanted)))[0] is Outcome.RETRY
+    answer = kube.find(FARMS, "web--http", "default")
     assert answer is not None
     assert writer.put(FARMS, answer).farms, "the watch delivers it"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({"source-addr": "192.0.2.7"}, {"mode": "dnat"}, id="a source address, which mode dnat lacks"),
+        pytest.param({"new-rtlimit": "5"}, {"mode": "dsr"}, id="a limit, which mode dsr lacks"),
+    ],
+)
+@pytest.mark.parametrize("foreign_owner", [False, True])
+async def test_a_field_that_goes_does_not_keep_new_ones_from_a_farm_of_which_nothing_is_tracked(
+    before: dict[str, str], after: dict[str, str], foreign_owner: bool
+) -> None:
+    kube, ingest = _WithRules(), Ingest(Cache())
+    old, new = (build(service(annotations=options)).farms[0] for options in (before, after))
+    kube.put(FARMS, raw_service_farm(**old.spec))
+    assert (await FarmWriter(kube, ingest).apply(_apply(new, foreign_owner=foreign_owner)))[0] is Outcome.DONE
+    farm = ingest.cache.farms.get(FarmKey("default", "web--http"))
+    assert farm is not None
+    assert farm.digest == new.digest
+
+
+async def test_a_farm_that_breaks_a_rule_by_itself_is_refused_with_the_words_of_the_rule() -> None:
+    kube = _WithRules()
+    (wanted,) = build(service()).farms
+    kube.put(FARMS, raw_service_farm(**wanted.spec))
+    wrong = wanted._replace(spec={**wanted.spec, "schedParam": "srcip"})
+    with pytest.raises(FarmRefusedError, match="schedParam requires scheduler hash"):
+        await FarmWriter(kube, Ingest(Cache())).apply(_apply(wrong))
+
+
+def _apply(wanted: Wanted, *, foreign_owner: bool = False) -> Apply:
+    """The change of a farm that is there."""
+    body = raw_service_farm(**wanted.spec)
+    del body["metadata"]["resourceVersion"]
+    key = FarmKey("default", body["metadata"]["name"])
+    return Apply(key, wanted, body, body["metadata"]["uid"], "SpecChanged", foreign_owner)
