@@ -52,6 +52,7 @@ _HASH = "hash-"
 _CLIENT_IP_TIMEOUT_S = 10800
 """The Service API's default timeout of sessionAffinity ClientIP."""
 
+_LOCAL = "mode local is for farms without backends, and a Service has some; it can have snat, dnat or dsr"
 _LOG_PREFIX_MAX = 40
 _SAMPLE: Final[dict[Family, str]] = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
 """Stands for the addresses of a farm while its other fields are validated."""
@@ -126,7 +127,9 @@ def service_options(service: Service, families: Iterable[Family], mode: Mode = "
 
 
 def invalid(family: Family, protocol: str, fields: Fields, backends: tuple[Fields, ...] = ()) -> str | None:
-    """Return why a farm cannot have these fields, or None if it can."""
+    """Return why a farm of a Service cannot have these fields, or None if it can."""
+    if fields.get("mode") == "local":
+        return _LOCAL
     ports = "" if protocol == ALL else "1"
     spec: dict[str, Any] = {
         **fields,

@@ -1,15 +1,17 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family, annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.values import Mode
 from kube_nftlb.operator.farms.annotations import KEYS, service_options
-from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.builder import Profile, build
+from kube_nftlb.operator.model.annotation_options import FARM_OPTIONS
 from tests.annotations import NEEDED_BY, SERVICE_KEYS
 from tests.builders import service
 
@@ -272,6 +274,18 @@ def test_a_service_of_two_ports_cannot_have_them_all(annotations: dict[str, str]
     assert ["a Service with one port, and this one has 2" in problem.message for problem in built.problems] == [True]
 
 
+@pytest.mark.parametrize("default", ["snat", "dnat"])
+def test_a_service_cannot_have_mode_local_and_keeps_the_default(default: Mode) -> None:
+    built = build(service(annotations={"mode": "local", "policies": "office"}), profile=Profile(mode=default))
+    ((wanted,), (problem,)) = built
+    FarmSpec.model_validate(wanted.spec)
+    assert (wanted.spec["mode"], wanted.spec["policies"]) == (default, ["office"])
+    assert problem.message == (
+        f"{names.ANNOTATION_PREFIX}mode: mode local is for farms without backends, and a Service has some; "
+        f"it can have snat, dnat or dsr; {default} is used"
+    )
+
+
 def test_an_option_that_one_protocol_lacks_is_reported_with_its_farms() -> None:
     ports = [{"name": f"p{i}", "port": i, "protocol": "TCP"} for i in range(1, 9)]
     (message,) = told({"persistence": "srcip srcport", "scheduler": "hash"}, ports=ports, **DUAL)
@@ -286,7 +300,27 @@ HOSTILE = st.one_of(
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(KEYS)), HOSTILE, min_size=1, max_size=4), st.booleans())
+SCHEMA = FarmSpec.model_json_schema()["properties"]
+WORDS = {option.key: SCHEMA.get(option.path[-1], {}).get("enum", ()) for option in FARM_OPTIONS}
+
+
+def allowed(key: str) -> list[str]:
+    """Values that an annotation may have by itself; with others, or on a Service, some are none."""
+    return [*WORDS.get(key, ()), {"protocol": "all", "ports": "8000-8100"}.get(key) or SERVICE_KEYS[key][0]]
+
+
+@given(
+    st.lists(
+        st.sampled_from(sorted(KEYS)).flatmap(
+            lambda key: st.tuples(st.just(key), st.one_of(HOSTILE, st.sampled_from(allowed(key))))
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(dict),
+    st.booleans(),
+)
+@example(texts={"mode": "local"}, dual=False)
+@example(texts={"mode": "dsr", "policies": "office"}, dual=True)
 def test_no_text_of_a_tenant_breaks_the_service_or_passes_the_models(texts: dict[str, str], dual: bool) -> None:
     built = build(service(annotations=texts, **(DUAL if dual else {})))
     assert len(built.farms) == (2 if dual else 1)
