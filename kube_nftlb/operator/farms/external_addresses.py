@@ -8,6 +8,7 @@ from kube_nftlb.api.address_ranges import LEADING_ZEROS
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
+from kube_nftlb.api.rules import CIDR
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
@@ -130,11 +131,12 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
     six: set[ipaddress.IPv6Network] = set()
     unread: list[str] = []
     for text in service.spec.load_balancer_source_ranges[:SOURCE_RANGES_READ_MAX]:
-        try:
-            network = ipaddress.ip_network(LEADING_ZEROS.sub("", text.strip()), strict=False)
-        except ValueError:
+        cidr = LEADING_ZEROS.sub("", text.strip())
+        # Not an IPv4 address within an IPv6 address, either: it would leave IPv4 without a range, and so open.
+        if not CIDR.holds(cidr):
             unread.append(text)
             continue
+        network = ipaddress.ip_network(cidr, strict=False)
         if isinstance(network, ipaddress.IPv6Network):
             six.add(network)
         else:

@@ -175,6 +175,17 @@ def test_a_source_range_that_is_not_understood_is_told_and_opens_nothing() -> No
     assert built.farms[0].spec["addresses"][1]["sourceRanges"] == ["0.0.0.0/32"]
 
 
+@pytest.mark.parametrize(
+    "text", ["::ffff:10.0.0.0/104", "::ffff:a00:1/112", "::ffff:10.0.0.0/64", "fe80::1%eth0/64", "fe80::%eth0/64"]
+)
+def test_a_source_range_with_a_zone_or_an_ipv4_address_within_an_ipv6_address_opens_no_family(text: str) -> None:
+    dual: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::10"], "loadBalancerSourceRanges": [text]}
+    built = build(service([{"ip": "203.0.113.7"}, {"ip": "2001:db8::7"}], type="LoadBalancer", **dual))
+    assert [(each.reason, repr(text) in each.message) for each in built.problems] == [("InvalidSourceRange", True)]
+    guarded = {each["ip"]: each.get("sourceRanges") for farm in built.farms for each in farm.spec["addresses"]}
+    assert (guarded["203.0.113.7"], guarded["2001:db8::7"]) == (["0.0.0.0/32"], ["::/128"])
+
+
 def test_source_ranges_past_the_most_are_told() -> None:
     ranges = [f"10.{number}.0.0/17" for number in range(SOURCE_RANGES_MAX - 1)]
     asked = [*ranges, "192.0.2.0/25", "198.51.100.0/25"]
