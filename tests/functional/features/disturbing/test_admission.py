@@ -151,6 +151,10 @@ def test_the_admission_policy_leaves_the_operator_its_own_conditions_of_a_status
         eventually(lambda: "may only write its own conditions" in patched(next(stolen)), "the policy is in force")
         assert "conditions of the domain kube-nftlb.io" in written("example.com/Ready")
         assert "may not change labels" in patched({"metadata": {"labels": {"a": "b"}}})
+        if kind == "service":
+            # The API server itself leaves those of a Pod as they are. An owner that does not exist has it deleted.
+            gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0b6c2ff4"}
+            assert "ownerReferences with a status" in patched({"metadata": {"ownerReferences": [gone]}})
         assert written(own) == ""
         assert own in json.dumps(cluster.get(kind, "web", own_namespace)["status"]["conditions"])
     finally:
