@@ -16,6 +16,9 @@ INVALID_SHOWN_MAX = 5
 ENDPOINTS_MAX, PORTS_MAX, HINTS_MAX = 1000, 100, 8
 """Limits of one slice: those of the EndpointSlice API for endpoints and hints, and what a Service can have of ports."""
 
+_NAME_MAX = 253
+"""Maximum length of a name of a Pod or Node."""
+
 _IPS_MAX = 1 << 16
 """Maximum number of cached IPv6 addresses: each change of a slice brings all of its addresses again."""
 
@@ -141,8 +144,8 @@ def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:
     return _shared(
         SliceEndpoint(
             ip,
-            sys.intern(target.name) if target is not None and target.kind == "Pod" else "",
-            sys.intern(endpoint.node_name or ""),
+            _name(target.name) if target is not None and target.kind == "Pod" else "",
+            _name(endpoint.node_name or ""),
             endpoint.ready,
             endpoint.serving,
             endpoint.terminating,
@@ -153,7 +156,12 @@ def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:
 
 
 def _hinted(hints: Sequence[Hint]) -> tuple[str, ...]:
-    return tuple(sys.intern(hint.name) for hint in hints[:HINTS_MAX])
+    return tuple(name for hint in hints[:HINTS_MAX] if (name := _name(hint.name)))
+
+
+def _name(text: str) -> str:
+    """Return a name that is kept once, or ``""`` for a text of any length, as the API server admits in a targetRef."""
+    return sys.intern(text) if len(text) <= _NAME_MAX else ""
 
 
 @functools.lru_cache(_SHARED_MAX)

@@ -33,6 +33,8 @@ _LENGTH_BYTES = 4
 
 _ENDPOINTS_CACHED = 1 << 13
 """A change brings all endpoints of its slice, a hundred by default, and all but one are as before."""
+_ENDPOINT_CACHED_MAX = 1 << 10
+"""Maximum number of bytes of one: others are far shorter, and a tenant may write ever new ones of a megabyte."""
 
 _Fields = dict[str, tuple[int, str]]
 _FIELDS: dict[str, _Fields] = {
@@ -88,7 +90,10 @@ def decoded(data: bytes) -> JsonObject:
         raise ValueError(f"an object of the kind {kind}, which was not asked for")
     plain = _plain(_message(kind, raw))
     if "endpoints" in plain:
-        plain["endpoints"] = [_endpoint(each) for each in plain["endpoints"]]
+        plain["endpoints"] = [
+            _known_endpoint(each) if len(each) <= _ENDPOINT_CACHED_MAX else _endpoint(each)
+            for each in plain["endpoints"]
+        ]
     return plain
 
 
@@ -109,9 +114,11 @@ async def frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         raise ValueError(f"the stream ends {len(buffer)} bytes into an event")
 
 
-@functools.lru_cache(_ENDPOINTS_CACHED)
 def _endpoint(raw: bytes) -> JsonObject:
     return _plain(_message("Endpoint", raw))
+
+
+_known_endpoint = functools.lru_cache(_ENDPOINTS_CACHED)(_endpoint)
 
 
 def _message(name: str, data: bytes) -> Message:

@@ -137,3 +137,14 @@ def test_only_a_pod_is_named_as_one() -> None:
     raw["targetRef"]["kind"] = "Node"
     (found,) = endpoint_slice(raw).endpoints
     assert found.pod == ""
+
+
+def test_a_text_that_is_too_long_for_a_name_is_none() -> None:
+    def found(name: str) -> tuple[object, ...]:
+        hints = {kind: [{"name": name}, {"name": "b"}] for kind in ("forZones", "forNodes")}
+        (each,) = endpoint_slice({**endpoint("10.244.0.1", name, node=name), "hints": hints}).endpoints
+        return each.pod, each.node, each.zones, each.nodes
+
+    longest = "a" * 253
+    assert found(longest) == (longest, longest, (longest, "b"), (longest, "b"))
+    assert found(longest + "a") == ("", "", ("b",), ("b",))

@@ -1,5 +1,6 @@
 """EndpointSlices in protobuf. tests/functional/features/test_slice_events.py has a real API server."""
 
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -99,3 +100,17 @@ async def test_frames_are_split_whatever_their_length_and_the_packets(size: int)
 async def test_a_stream_that_is_cut_off_or_endless_is_broken(stream: bytes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         _ = [frame async for frame in protobuf.frames(chunks(stream, 64))]
+
+
+def test_endpoints_of_a_megabyte_are_not_remembered() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            endpoint = encoded((1, "10.0.0.1"), (4, encoded((1, "Pod"), (3, f"{number}" + "x" * (1 << 20)))))
+            raw = encoded((1, METADATA), (2, endpoint), (4, "IPv4"))
+            (found,) = protobuf.event(framed("EndpointSlice", "MODIFIED", raw))["object"]["endpoints"]
+            assert len(found["targetRef"]["name"]) > 1 << 20
+        del endpoint, raw, found
+        assert tracemalloc.get_traced_memory()[0] < 4 << 20
+    finally:
+        tracemalloc.stop()
