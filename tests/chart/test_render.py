@@ -145,6 +145,16 @@ def test_the_chart_has_the_version_of_what_it_installs() -> None:
     assert chart["appVersion"] == kube_nftlb.__version__
 
 
+def test_what_releases_addresses_runs_on_the_nodes_of_the_operator() -> None:
+    infra = [{"key": "infra", "operator": "Exists"}]
+    values: dict[str, Any] = {"addresses": {"enabled": True}, "operator": {"tolerations": infra}}
+    for quota, priority in ((False, "system-cluster-critical"), (True, None)):
+        rendered = by_key(render({**values, "resourceQuota": {"enabled": quota}}))
+        job = pod(rendered, "Job kube-nftlb-release-addresses")
+        assert job["tolerations"] == pod(rendered, "Deployment kube-nftlb-operator")["tolerations"] == infra
+        assert job.get("priorityClassName") == priority, "the quota is gone by then"
+
+
 def test_the_definitions_are_those_of_the_models_and_stay_at_an_uninstall() -> None:
     definitions = crd.definitions().values()
     for keep in (True, False):
