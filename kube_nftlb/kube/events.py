@@ -173,6 +173,9 @@ class Events:
             self._forget(waiting)
         elif self._limiter.allows(subject.uid):
             self._waiting.add(subject, waiting)
+        else:
+            # It is told when the object is looked at again, if it still lasts.
+            self._forget(waiting)
 
     def _forget(self, waiting: _Waiting) -> None:
         if waiting.part is not None and waiting.finding is not None:

@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.kube import events as events_module
+from kube_nftlb.kube.event_limits import Limiter
 from kube_nftlb.kube.events import Events, Lasting, Source, Subject
 from kube_nftlb.kube.resources import FARMS, NODES
 from kube_nftlb.operator.model.rejections import Rejection
 from tests.fakes.kube import FakeKube
+from tests.fakes.virtual_time import VirtualTime
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 
@@ -82,6 +85,24 @@ async def test_a_finding_is_told_later_if_too_many_wait_and_costs_no_other_names
         assert "web" in about(kube)
         report()
     assert sorted(about(kube)) == sorted([*map(str, range(15)), "web"]), "each is told once"
+
+
+async def test_a_finding_over_the_burst_of_its_object_is_told_later_if_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, virtual_time: VirtualTime
+) -> None:
+    monkeypatch.setattr(events_module, "Limiter", partial(Limiter, virtual_time.now))
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+    findings = [Rejection("InvalidAnnotation", str(number)) for number in range(26)]
+    events.report(farm("web"), findings)
+    async with written_by(events):
+        assert len(kube.writes) == 25
+        events.report(farm("web"), findings)
+        await asyncio.sleep(301)
+        assert len(kube.writes) == 25
+        for _ in range(2):
+            events.report(farm("web"), findings)
+    assert [write.body["message"] for write in kube.writes] == [each.message for each in findings]
 
 
 async def test_an_event_waits_for_an_api_server_that_is_away_though_nobody_reports_it_again() -> None:
