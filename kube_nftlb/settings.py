@@ -82,7 +82,7 @@ class OperatorSettings(CommonSettings):
     ] = 300
     """Interval in seconds of complete lists, which find changes that a watch missed."""
     agent_silent_s: Annotated[
-        Seconds, Variable("KUBE_NFTLB_AGENT_SILENT_SECONDS", "operator.agentSilentSeconds"), Interval(ge=1, le=86400)
+        Seconds, Variable("KUBE_NFTLB_AGENT_SILENT_SECONDS", "operator.agentSilentSeconds"), Interval(ge=90, le=86400)
     ] = 180
     """Time in seconds without a report after which a node no longer counts, and is named.
 

@@ -31,6 +31,8 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         ("KUBE_NFTLB_LOG_LEVEL", "loud", "DEBUG, INFO, WARNING, ERROR"),
         ("KUBE_NFTLB_LOG_FORMAT", "xml", "json, console"),
         ("KUBE_NFTLB_RELIST_SECONDS", "1", "from 10 to 86400"),
+        # An agent that has nothing to say reports each minute.
+        ("KUBE_NFTLB_AGENT_SILENT_SECONDS", "60", "from 90 to 86400"),
         ("KUBE_NFTLB_RELIST_SECONDS", "nan", "from 10 to 86400"),
         ("KUBE_NFTLB_RELIST_SECONDS", "soon", "number of seconds"),
         ("KUBE_NFTLB_ANNOTATION_MARKS", "0x1000-", "all, none, or numbers and ranges from 2 to"),
