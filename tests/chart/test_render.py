@@ -65,6 +65,10 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"operator": {"replicas": 0}}, r"'/operator/replicas': minimum: got 0, want 1"),
         ({"image": {"digest": "latest"}}, r"'/image/digest': .*does not match pattern"),
         ({"agent": {"podLabels": {"a": 1}}}, r"'/agent/podLabels/a': got number, want string"),
+        ({"commonLabels": {"app.kubernetes.io/instance": "x"}}, "invalid propertyName 'app.kubernetes.io/instance'"),
+        ({"agent": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "invalid propertyName 'app.kubernetes.io/name'"),
+        ({"operator": {"podLabels": {"app.kubernetes.io/component": "x"}}}, "propertyName 'app.*/component'"),
+        ({"operator": {"agentSilentSeconds": 89}}, r"'/operator/agentSilentSeconds': minimum: got 89, want 90"),
         (
             {"apiServer": {"host": "auto"}},
             "the ConfigMap kube-public/cluster-info, .* cannot be read: give the address",
