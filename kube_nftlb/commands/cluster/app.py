@@ -17,7 +17,7 @@ from kube_nftlb.settings import DefaultEngine
 _T = TypeVar("_T")
 
 _WRONG_EXITS = statuses("something is wrong.", "all is well.")
-_DRAIN_EXITS = statuses("connections are open when the time is up.", "no connection is open.")
+_DRAIN_EXITS = statuses("connections are, or may be, open.", "no connection is open.")
 _DONE_EXITS = statuses()
 _TRACE_MAX_S = 600
 

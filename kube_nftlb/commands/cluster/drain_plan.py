@@ -11,9 +11,11 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm
+from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.backends import resolve
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.operator.cache.node_record import SILENT
 
 ANNOTATION = f"{names.ANNOTATION_PREFIX}state"
 DRAIN = "drain"
@@ -57,6 +59,11 @@ class Member(NamedTuple):
     def namespace(self) -> str:
         """The namespace of its Pod."""
         return (self.group.namespace if self.group is not None else "") or self.farm.namespace
+
+    @property
+    def annotated_pod(self) -> PodRef | None:
+        """The Pod whose annotation says that it drains; None if the farm does, because it is written by hand."""
+        return PodRef(self.namespace, self.pod) if self.of_service else None
 
     @property
     def entry(self) -> str:
@@ -125,8 +132,8 @@ def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, 
             problem = f"{each.backend.name} of farm {'/'.join(farm)} has no Pod that could say that it drains"
             problems.append(f"{problem}: remove its address from the EndpointSlice instead")
             continue
-        if each.of_service:
-            pods[PodRef(each.namespace, each.pod)] = None
+        if each.annotated_pod is not None:
+            pods[each.annotated_pod] = None
         else:
             entries.setdefault((farm, each.entry), []).append(each)
         done.append(each)
@@ -163,15 +170,23 @@ def _emptied(done: Iterable[Member], everything: Iterable[Member]) -> tuple[Farm
     return tuple(sorted(concerned - remaining))
 
 
+def remaining(of: Plan, everything: Iterable[Member]) -> list[Member]:
+    """Return the backends of a plan that are still there, as they are now."""
+    planned = {(each.farm, each.entry, each.backend.ip) for each in of.members}
+    return [each for each in everything if (each.farm, each.entry, each.backend.ip) in planned]
+
+
 class Open(NamedTuple):
     """The open connections to backends that drain."""
 
     by_node: Mapping[str, int]
     """Of the nodes that have any."""
-    silent: tuple[str, ...]
+    uncounted: tuple[str, ...]
     """The nodes that have not counted since the backends drain."""
     partial: tuple[str, ...] = ()
     """The nodes that report the busiest backends only, all of these not among them: there may be more connections."""
+    silent: tuple[str, ...] = ()
+    """The nodes whose agents are silent: nobody knows of their connections, nor when that will change."""
 
     @property
     def total(self) -> int:
@@ -180,23 +195,29 @@ class Open(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """True if no connection is open for certain."""
-        return not (self.total or self.silent or self.partial)
+        """True if no connection is open on any node whose agent is not silent."""
+        return not (self.total or self.uncounted or self.partial)
 
 
 def open_connections(
-    addresses: Iterable[tuple[str, int]], since: int, nodes: Iterable[str], reports: Iterable[JsonObject]
+    addresses: Iterable[tuple[str, int]], since: int, reports: Iterable[JsonObject], *, gone: bool = False
 ) -> Open:
-    """Return what nodes report about addresses that have drained since a resourceVersion of farms."""
+    """Return what nodes report about addresses that have drained since a resourceVersion of farms.
+
+    With ``gone`` the backends are there no more, and a node on which nothing drains has no connections to them.
+    """
     wanted = set(addresses)
     counted: dict[str, int] = {}
-    reported: set[str] = set()
-    partial = []
+    uncounted, partial, silent = [], [], []
     for report in reports:
         name, draining = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
-        if int(draining.get("watermark") or 0) < since:
+        watermark = int(draining.get("watermark") or 0)
+        if (condition(report, "Ready") or {}).get("reason") == SILENT:
+            silent.append(name)
             continue
-        reported.add(name)
+        if watermark < since and (watermark or not gone):
+            uncounted.append(name)
+            continue
         busiest = draining.get("busiest") or ()
         shown = {(each["ip"], each.get("port") or 0): int(each["connections"]) for each in busiest}
         if here := sum(shown[each] for each in wanted & shown.keys()):
@@ -204,7 +225,13 @@ def open_connections(
         # The list has an end, which backends of other namespaces may fill.
         if wanted - shown.keys() and int(draining.get("connections") or 0) > sum(shown.values()):
             partial.append(name)
-    return Open(counted, tuple(sorted(set(nodes) - reported)), tuple(sorted(partial)))
+    return Open(counted, tuple(sorted(uncounted)), tuple(sorted(partial)), tuple(sorted(silent)))
+
+
+def state_of(pod: JsonObject | None) -> str | None:
+    """Return the state that the annotation of a Pod says; None without one, or if the Pod is gone."""
+    state: str | None = ((pod or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION)
+    return state
 
 
 def says_drain(raw: JsonObject | None, entry: str) -> bool:

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster import drain_plan, node_addresses, terminal
-from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
+from kube_nftlb.commands.cluster import drain_count, drain_plan, node_addresses, terminal
+from kube_nftlb.commands.cluster.drain_count import Look
+from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Member, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import (
     Target,
@@ -22,15 +22,7 @@ from kube_nftlb.commands.cluster.queries import (
 from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
-from kube_nftlb.prose import some_of
-
-_LOOK_EVERY_S = 1.0
-_COUNTED_S = 15.0
-"""Maximum time in seconds for nodes to count. They do every five seconds."""
-_TAKEN_OVER_S = 30.0
-"""Maximum time in seconds for the operator to tell the nodes what an annotation says."""
-
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, JsonObject
 
 _UNDONE = (None, "up", DRAIN)
 """The states from which a Pod can be drained, and undrained without a loss."""
@@ -54,6 +46,8 @@ class _Found(NamedTuple):
     """The node that is meant if it takes new Pods, which do not drain; else empty."""
     announcing: str
     """The node that is meant if it may announce addresses; else empty."""
+    look: Look
+    """Returns the backends among which these were found, as they are now."""
 
 
 async def drain(target: Target, name: str, options: DrainOptions) -> bool:
@@ -85,15 +79,17 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         _note(options, f"undo: kubectl nftlb undrain {name}")
         if not options.wait:
             return False
-        since = await _taken_over(kube, plan)
-        count = await _count_down(kube, plan, since, options)
+        since = await drain_count.taken_over(kube, plan)
+        shows = options.output is Format.TEXT
+        count = await drain_count.count_down(kube, plan, since, found.look, timeout_s=options.timeout_s, shows=shows)
     if count is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
     if options.output is not Format.TEXT:
-        unknown = {"silentNodes": list(count.silent), "untoldNodes": list(count.partial)}
+        uncounted = sorted((*count.uncounted, *count.silent))
+        unknown = {"silentNodes": uncounted, "untoldNodes": list(count.partial)}
         terminal.show_data({"connections": count.total, "byNode": dict(count.by_node), **unknown}, options.output)
-    return not count.done
+    return not count.done or bool(count.silent)
 
 
 async def undrain(target: Target, name: str) -> None:
@@ -137,14 +133,8 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
     async with terminal.progress("asking the API server"):
         node = await get_or_none(kube, NODES, plain) if kind != "pod" else None
         # Who drains a backend need not see other namespaces.
-        where = namespace if node is None else None
-        farms, slices = await asyncio.gather(
-            kube.list(FARMS, where, not_older_than="0"),
-            kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
-        )
-        foreign = await _referring(kube, namespace) if node is None else []
-        more = await slices_for(kube, foreign)
-    everything = drain_plan.members(ClusterView([*farms.items, *foreign], slices=[*slices.items, *more]))
+        look = partial(_members, kube, namespace, everywhere=node is not None)
+        everything = await look()
     backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
     if node is not None:
         if backends:
@@ -162,21 +152,21 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         terminal.note(problem)
     if not plan.members and not announcing:
         raise errors.UsageError(f"nothing of {what} can be drained")
-    pods = await asyncio.gather(*(_pod(kube, pod) for pod in plan.pods))
-    states = {
-        pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
-        for pod, raw in zip(plan.pods, pods, strict=True)
-        if raw is not None
-    }
-    return _Found(what, plan, states, open_node, announcing)
+    pods = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in plan.pods))
+    states = {pod: drain_plan.state_of(raw) for pod, raw in zip(plan.pods, pods, strict=True) if raw is not None}
+    return _Found(what, plan, states, open_node, announcing, look)
 
 
-async def _pod(kube: Kube, pod: PodRef) -> JsonObject | None:
-    """Return a Pod; None if it has gone since its endpoints were listed."""
-    try:
-        return await kube.get(PODS, pod.name, pod.namespace)
-    except errors.NotFoundError:
-        return None
+async def _members(kube: Kube, namespace: str, *, everywhere: bool) -> list[Member]:
+    """Return the backends of the farms of all namespaces, or of those with backends in this one."""
+    where = None if everywhere else namespace
+    farms, slices = await asyncio.gather(
+        kube.list(FARMS, where, not_older_than="0"),
+        kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
+    )
+    foreign = [] if everywhere else await _referring(kube, namespace)
+    more = await slices_for(kube, foreign)
+    return drain_plan.members(ClusterView([*farms.items, *foreign], slices=[*slices.items, *more]))
 
 
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
@@ -190,71 +180,6 @@ async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None
     if entry is not None:
         body["spec"] = entry
     await kube.apply(FARMS, body, field_manager=edit.manager)
-
-
-async def _taken_over(kube: Kube, plan: Plan) -> int:
-    """Wait until farms say that the backends drain; return the resourceVersion since which they do.
-
-    Raises UnavailableError if the operator does not take the annotations over.
-    """
-    deadline = time.monotonic() + _TAKEN_OVER_S
-    wanted = {(each.farm, each.entry) for each in plan.members}
-    while True:
-        farms = await _farms(kube, plan)
-        if all(drain_plan.says_drain(farms.get(farm), entry) for farm, entry in wanted):
-            return max((_version(farms[farm]) for farm, _ in wanted if farm in farms), default=0)
-        if time.monotonic() > deadline:
-            raise errors.UnavailableError("the operator does not take the annotation over: see kubectl nftlb status")
-        await asyncio.sleep(_LOOK_EVERY_S)
-
-
-async def _farms(kube: Kube, plan: Plan) -> dict[FarmKey, JsonObject]:
-    namespaces = sorted({each.farm.namespace for each in plan.members})
-    listings = await asyncio.gather(*(kube.list(FARMS, namespace) for namespace in namespaces))
-    raws = (raw for listing in listings for raw in listing.items)
-    return {FarmKey.of(raw): raw for raw in raws}
-
-
-def _version(raw: JsonObject) -> int:
-    """Return the resourceVersion from which on a node has a farm as it is now."""
-    status, metadata = raw.get("status") or {}, raw["metadata"]
-    if status.get("observedGeneration") == metadata["generation"] and status.get("resourceVersion"):
-        return int(status["resourceVersion"])
-    return int(metadata["resourceVersion"])
-
-
-async def _count_down(kube: Kube, plan: Plan, since: int, options: DrainOptions) -> Open | None:
-    """Show how many connections are open until there are none, or the time is up; None if the user may not know."""
-    deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
-    known = await list_if_allowed(kube, NFTLB_NODES)
-    if known is None:
-        return None
-    nodes = [raw["metadata"]["name"] for raw in known]
-    before, began = "", time.monotonic()
-    async with terminal.ticker() as show:
-        while True:
-            reports = (await kube.list(NFTLB_NODES)).items
-            count = drain_plan.open_connections(plan.addresses, since, nodes, reports)
-            message = _message(count)
-            patient = count.silent and time.monotonic() - began < _COUNTED_S
-            if message != before and not patient and options.output is Format.TEXT:
-                show(message)
-                before = message
-            over = deadline is not None and time.monotonic() > deadline
-            if over or count.done:
-                return count
-            await asyncio.sleep(_LOOK_EVERY_S)
-
-
-def _message(count: Open) -> str:
-    if count.silent:
-        return f"waiting for the count of {some_of(count.silent)}"
-    if count.partial:
-        text = f"at least {count.total} connections are open: not all are known of {some_of(count.partial)}"
-        return f"{text}, where more backends drain than the NftlbNode lists"
-    if not count.total:
-        return "0 connections are open"
-    return f"{count.total} connections are open, through {', '.join(sorted(count.by_node))}"
 
 
 def _counted(plan: Plan) -> str:

@@ -1,13 +1,15 @@
 """The actions and messages of ``drain`` as it counts, with an API server in memory."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import draining
+from kube_nftlb.commands.cluster import drain_count, draining
+from kube_nftlb.commands.cluster.drain_plan import ANNOTATION
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
@@ -45,6 +47,25 @@ class OneNamespace(FakeKube):
         if namespace is None:
             raise errors.KubeError(403, "Forbidden", f"cannot list {resource.plural}")
         return await super().list(resource, namespace, **rest)
+
+
+class Busy(FakeKube):
+    """Lets things happen when the nodes' reports are listed for the second time, and each time after that."""
+
+    def __init__(self, *happenings: Callable[[FakeKube], object]) -> None:
+        super().__init__()
+        self._happenings = [lambda _: None, *happenings]
+
+    async def list(self, resource: Resource, namespace: str | None = None, **rest: Any) -> Listing:
+        if resource == NFTLB_NODES and self._happenings:
+            self._happenings.pop(0)(self)
+        return await super().list(resource, namespace, **rest)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("_LOOK_EVERY_S", "_GONE_EVERY_S", "_COUNTED_S", "_TAKEN_OVER_S"):
+        monkeypatch.setattr(drain_count, pause, 0.0)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, kube: FakeKube) -> None:
@@ -133,3 +154,77 @@ async def test_a_pod_that_goes_meanwhile_keeps_no_other_from_being_drained(monke
     await drain(HERE, "node/n1", DrainOptions(force=True, wait=False))
     await undrain(HERE, "node/n1")
     assert [each.name for each in kube.writes if each.resource is PODS] == ["a", "a"]
+
+
+def counting(name: str, draining: JsonObject) -> JsonObject:
+    report = raw_nftlb_node(name)
+    report["status"]["draining"] = draining
+    return report
+
+
+def put_drained(kube: FakeKube) -> None:
+    """A backend of a Service, whose Pod and farm say that it drains."""
+    overrides = [{"pod": "web-0", "state": "drain"}]
+    kube.put(FARMS, raw_service_farm(backendsFrom=[{"service": "web", "port": "http", "overrides": overrides}]))
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "web-0"), endpoint("10.244.1.3", "web-1")))
+    kube.put(PODS, raw_pod("web-0", annotations={ANNOTATION: "drain"}))
+
+
+async def test_it_ends_when_the_drained_pod_is_gone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def go(kube: FakeKube) -> None:
+        kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.3", "web-1")))
+        # Now nothing drains.
+        kube.put(NFTLB_NODES, counting("n1", {}))
+
+    busiest = [{"ip": "10.244.1.2", "port": 8080, "connections": 3}]
+    kube = Busy(go)
+    connect(monkeypatch, kube)
+    put_drained(kube)
+    counted = {"watermark": "1000", "backends": 1, "connections": 3, "busiest": busiest}
+    kube.put(NFTLB_NODES, counting("n1", counted))
+    assert not await asyncio.wait_for(drain(HERE, "web-0", DrainOptions()), 5)
+    assert capsys.readouterr().err.endswith("3 connections are open, through n1\n0 connections are open\n")
+
+
+async def test_it_says_that_somebody_has_undone_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = Busy(lambda kube: kube.put(FARMS, raw_service_farm()))
+    connect(monkeypatch, kube)
+    put_drained(kube)
+    kube.put(NFTLB_NODES, counting("n1", {}))
+    with pytest.raises(errors.UnavailableError, match="web-0 no longer drains"):
+        await asyncio.wait_for(drain(HERE, "web-0", DrainOptions()), 5)
+
+
+async def test_a_silent_agent_is_named_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NFTLB_NODES, counting("n1", {"watermark": "1000", "backends": 1}))
+    kube.put(NFTLB_NODES, raw_nftlb_node("n2", ready="Unknown", reason="AgentSilent"))
+    assert await asyncio.wait_for(drain(HERE, "a", DrainOptions()), 5), "nobody knows of the connections there"
+    assert "0 connections are open; not known of n2, whose agents are silent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_the_operator_is_not_to_blame_for_a_pod_that_goes(
+    monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    class Going(FakeKube):
+        async def patch(self, *args: Any, **options: Any) -> JsonObject:
+            done = await super().patch(*args, **options)
+            self.remove(PODS, "web-0", "default")
+            if replaced:
+                self.put(PODS, raw_pod("web-0"))
+            self.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.3", "web-1")))
+            return done
+
+    kube = Going()
+    connect(monkeypatch, kube)
+    put_drained(kube)
+    kube.put(FARMS, raw_service_farm())
+    kube.put(PODS, raw_pod("web-0"))
+    kube.put(NFTLB_NODES, counting("n1", {}))
+    assert not await asyncio.wait_for(drain(HERE, "web-0", DrainOptions()), 5)
