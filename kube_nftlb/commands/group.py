@@ -24,7 +24,7 @@ _ON_NODES: Final = frozenset(("clean", "nftlb"))
 """What people also run by hand, on a node."""
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
-_WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o")
+_WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o", "--system-namespace")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
 _BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))

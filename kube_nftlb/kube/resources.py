@@ -60,4 +60,7 @@ LISTENER_SETS = Resource(names.GATEWAY_API, "v1", "ListenerSet", "listenersets")
 TCP_ROUTES = Resource(names.GATEWAY_API, "v1", "TCPRoute", "tcproutes")
 UDP_ROUTES = Resource(names.GATEWAY_API, "v1", "UDPRoute", "udproutes")
 REFERENCE_GRANTS = Resource(names.GATEWAY_API, "v1", "ReferenceGrant", "referencegrants")
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
 CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)

@@ -28,6 +28,9 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig to use. Default: the current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the context.")]
+SystemNamespace = Annotated[
+    str | None, typer.Option(help="Namespace of operator and agents. Default: that of the agents' account.")
+]
 NodeCommand = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +93,7 @@ def status(
     namespace: OneNamespace = None,
     all_namespaces: AllNamespaces = False,
     output: Wide = WideFormat.TEXT,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -104,7 +108,7 @@ def status(
     where, slash, name = service.partition("/")
     if service and not (where and slash and name):
         raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
     options = inspecting.StatusOptions(output, wait, (where, name) if service else None, pods or 1)
     _exit_if(_run(inspecting.status(target, options)))
 
@@ -122,6 +126,7 @@ def why(
     ] = None,
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -129,7 +134,7 @@ def why(
     from kube_nftlb.commands.cluster import inspecting
     from kube_nftlb.commands.cluster.queries import Target
 
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm))
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm), system_namespace)
     _exit_if(_run(inspecting.why(target, farm, output)))
 
 
@@ -158,6 +163,7 @@ def top(
     namespace: OneNamespace = None,
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -166,8 +172,9 @@ def top(
     from kube_nftlb.commands.cluster.queries import Target
 
     options = command.TopOptions(tuple(node or ()), by, backends, once, output, node_command)
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
     try:
-        _run(command.top(Target(kubeconfig, context, _one_or_all(namespace, all_namespaces)), options))
+        _run(command.top(target, options))
     except KeyboardInterrupt:
         # This is how it ends on a terminal.
         raise typer.Exit from None
@@ -245,6 +252,7 @@ def sysdump(
     node_command: NodeCommand = None,
     namespace: OneNamespace = None,
     all_namespaces: AllNamespaces = False,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -253,7 +261,7 @@ def sysdump(
     from kube_nftlb.commands.cluster.queries import Target
 
     options = command.SysdumpOptions(file, tuple(hide or ()), tuple(node or ()), node_command)
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
     path, missing = _run(command.sysdump(target, options))
     for each in missing:
         typer.echo(f"missing: {each}", err=True)
@@ -286,6 +294,7 @@ def trace(
     node_command: NodeCommand = None,
     namespace: Namespace = None,
     output: Output = Format.TEXT,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
@@ -299,7 +308,7 @@ def trace(
     options = command.TraceOptions(
         client, destination, protocol, node, send, local, timeout, output, until_closed, node_command
     )
-    _exit_if(_run(command.trace(Target(kubeconfig, context, namespace), options)))
+    _exit_if(_run(command.trace(Target(kubeconfig, context, namespace, system_namespace), options)))
 
 
 def preflight(
@@ -321,6 +330,7 @@ def preflight(
 def version(
     client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
     output: Output = Format.TEXT,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -328,4 +338,4 @@ def version(
     from kube_nftlb.commands.cluster import versions
     from kube_nftlb.commands.cluster.queries import Target
 
-    _run(versions.version(Target(kubeconfig, context), output, client=client))
+    _run(versions.version(Target(kubeconfig, context, None, system_namespace), output, client=client))

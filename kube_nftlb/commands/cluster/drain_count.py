@@ -101,10 +101,10 @@ async def count_down(
 
 async def _are_gone(plan: Plan, look: Look) -> bool:
     """Return True if no backend of a plan is there any more. Raises UnavailableError if one no longer drains."""
-    there = drain_plan.remaining(plan, await look())
-    if undone := sorted({each.backend.name for each in there if each.backend.state != DRAIN}):
+    present = drain_plan.remaining(plan, await look())
+    if undone := sorted({each.backend.name for each in present if each.backend.state != DRAIN}):
         raise errors.UnavailableError(f"{some_of(undone)} no longer drains: its state was changed meanwhile")
-    return not there
+    return not present
 
 
 def _message(count: Open) -> str:

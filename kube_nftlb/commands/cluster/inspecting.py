@@ -16,13 +16,12 @@ from kube_nftlb.commands.cluster import address_findings, connections, findings,
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
+from kube_nftlb.commands.cluster.overview import farms_and_reports, overview
 from kube_nftlb.commands.cluster.queries import (
     Target,
     connected,
-    farms_and_reports,
     list_if_allowed,
     namespace_of,
-    overview,
     slices_for,
 )
 from kube_nftlb.commands.cluster.service_tree import ServiceView, tree
@@ -93,10 +92,10 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
     """Look at everything, and open connections if nothing is wrong. Raises UsageError if there is no such Service."""
     now = datetime.now(UTC)
     if options.service is None:
-        view = await overview(kube, target.namespace)
+        view = await overview(kube, target, target.namespace)
         return _Looked(view, findings.find(view, now))
     namespace, name = options.service
-    view = await overview(kube, namespace)
+    view = await overview(kube, target, namespace)
     view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)])
     found = findings.find(view, now)
     service = await _service(kube, namespace, name)
@@ -121,7 +120,7 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     if name is not None:
         namespace = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        view = await farms_and_reports(kube, namespace)
+        view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
     farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
     if name is not None and not farms:
@@ -156,7 +155,7 @@ async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool
             raw = await kube.get(resource, plain, namespace)
         except errors.NotFoundError as error:
             raise errors.UsageError(f"there is no {resource.kind} {plain!r} in the namespace {namespace}") from error
-        view = await farms_and_reports(kube, namespace)
+        view = await farms_and_reports(kube, target, namespace)
         # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
         farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
     now = datetime.now(UTC)

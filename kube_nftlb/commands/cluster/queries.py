@@ -1,27 +1,18 @@
 """Connect as kubectl would, and read the objects that several commands need."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors, names
-from kube_nftlb.announce.ownership import records
-from kube_nftlb.commands.view import ClusterView, lacking_address, referred
+from kube_nftlb.commands.view import referred
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
-    DAEMON_SETS,
     ENDPOINT_SLICES,
-    FARMS,
-    LEASES,
-    NFTLB_NODES,
-    NODES,
-    PODS,
-    SERVICES,
     JsonObject,
     Resource,
 )
@@ -43,6 +34,8 @@ class Target(NamedTuple):
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
+    system_namespace: str | None = None
+    """The namespace of operator and agents; None: it is looked for."""
 
 
 @asynccontextmanager
@@ -55,49 +48,6 @@ async def connected(target: Target, user_agent: str = _USER_AGENT) -> AsyncItera
 def namespace_of(target: Target) -> str:
     """Return the namespace that is meant: that of the option, of the context, or ``default``."""
     return target.namespace or kubeconfig.namespace(target.kubeconfig, target.context)
-
-
-async def farms_and_reports(kube: Kube, namespace: str | None) -> ClusterView:
-    """Return the farms of one namespace, or of all; nodes' reports and Services without address if the user may."""
-    farms, reports, addresses = await asyncio.gather(
-        kube.list(FARMS, namespace, not_older_than="0"), list_if_allowed(kube, NFTLB_NODES), _addresses(kube, namespace)
-    )
-    view = ClusterView(farms.items, reports=reports or ())
-    return replace(view, **addresses._asdict())
-
-
-async def overview(kube: Kube, namespace: str | None) -> ClusterView:
-    """Return the state of the cluster, with the farms of one namespace, or of all."""
-    programs = asyncio.gather(
-        list_if_allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
-        list_if_allowed(kube, PODS, label_selector=PROGRAMS),
-        list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
-    )
-    nodes, reports, farms, addresses, (leases, pods, daemon_sets) = await asyncio.gather(
-        kube.list(NODES, metadata_only=True),
-        kube.list(NFTLB_NODES),
-        kube.list(FARMS, namespace, not_older_than="0"),
-        _addresses(kube, namespace),
-        programs,
-    )
-    view = ClusterView(farms.items, nodes.items, reports.items, leases=leases, pods=pods, daemon_sets=daemon_sets)
-    return replace(view, **addresses._asdict())
-
-
-class _Addresses(NamedTuple):
-    services: Sequence[JsonObject]
-    pools: Sequence[JsonObject]
-    holders: Sequence[JsonObject]
-
-
-async def _addresses(kube: Kube, namespace: str | None) -> _Addresses:
-    """Return what there is about addresses of pools, as far as the user may know."""
-    services, pools, holders = await asyncio.gather(
-        list_if_allowed(kube, SERVICES, namespace, transform=lacking_address),
-        pools_or_none(kube),
-        list_if_allowed(kube, LEASES, label_selector=f"{records.LABEL}=true"),
-    )
-    return _Addresses(services or (), pools or (), holders or ())
 
 
 async def pools_or_none(kube: Kube) -> list[JsonObject] | None:

@@ -16,7 +16,8 @@ from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
-from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, overview
+from kube_nftlb.commands.cluster.overview import overview
+from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected
 from kube_nftlb.commands.cluster.redact import Redactor, cleaned
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
@@ -91,7 +92,7 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
     now = datetime.now(UTC)
     path = options.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
-        seen = await overview(kube, target.namespace)
+        seen = await overview(kube, target, target.namespace)
         nodes = _nodes(seen, options.nodes, now)
         on_each = on_nodes(target, options.node_command, seen.pods or ())
         # Logs name farms of all namespaces.

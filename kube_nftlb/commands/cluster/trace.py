@@ -13,12 +13,13 @@ from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.cluster import terminal, trace_here, trace_names, trace_probe
 from kube_nftlb.commands.cluster.announced import Announced, where
+from kube_nftlb.commands.cluster.installation import agent_pods
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_if_allowed, namespace_of
+from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed, namespace_of
 from kube_nftlb.commands.trace import output
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import NFTLB_NODES, PODS
+from kube_nftlb.kube.resources import NFTLB_NODES
 from kube_nftlb.netfilter.tracing.table import Flow
 
 _DESTINATION = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>\d{1,5})")
@@ -102,12 +103,9 @@ async def _on_this_node(target: Target, options: TraceOptions, flow: Flow, node:
 async def _on_another_node(kube: Kube, target: Target, options: TraceOptions, flow: Flow, node: str) -> bool:
     """Have the same command run on a node; what it says on standard error comes as it says it."""
     running = f"spec.nodeName={node},status.phase=Running"
+    pods = () if options.node_command else await agent_pods(kube, target, running)
     try:
-        if options.node_command:
-            prefix = on_nodes(target, options.node_command, ()).prefix(node, stdin=True)
-        else:
-            pods = (await kube.list(PODS, label_selector=AGENT_PODS, field_selector=running)).items
-            prefix = on_nodes(target, None, pods).prefix(node, stdin=True)
+        prefix = on_nodes(target, options.node_command, pods).prefix(node, stdin=True)
     except errors.UsageError as error:
         raise errors.UnavailableError(f"node {node}: {error}; on the node itself, as root, use --local") from None
     command = ["kube-nftlb", "trace", flow.client, options.destination, "--local", "--node", node, "--until-closed"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from kube_nftlb import __version__
 from kube_nftlb.commands.cluster import terminal
+from kube_nftlb.commands.cluster.installation import namespace_of_programs
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import COMPONENT, PROGRAMS, Target, connected, list_if_allowed
 from kube_nftlb.kube.resources import NFTLB_NODES, PODS, JsonObject
@@ -24,7 +25,8 @@ async def version(target: Target, output: Format, *, client: bool) -> None:
         async with connected(target) as kube:
             server = await kube.request("GET", "/version", timeout_s=10)
             reports = await kube.list(NFTLB_NODES)
-            pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS)
+            namespace = await namespace_of_programs(kube, target)
+            pods = await list_if_allowed(kube, PODS, namespace, label_selector=PROGRAMS)
     except BaseException:
         _show(versions, output)
         raise

@@ -1,0 +1,74 @@
+"""Read what several commands say of a cluster: farms, nodes, programs and addresses."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kube_nftlb.announce.ownership import records
+from kube_nftlb.commands.cluster import installation
+from kube_nftlb.commands.cluster.queries import AGENTS, OPERATOR_LEASE, PROGRAMS, Target, list_if_allowed, pools_or_none
+from kube_nftlb.commands.view import ClusterView, lacking_address
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, SERVICES, JsonObject
+
+
+async def farms_and_reports(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
+    """Return the farms of one namespace, or of all; nodes' reports, programs and addresses as far as the user may."""
+    farms, reports, addresses, programs = await asyncio.gather(
+        kube.list(FARMS, namespace, not_older_than="0"),
+        list_if_allowed(kube, NFTLB_NODES),
+        _addresses(kube, namespace),
+        _programs(kube, target),
+    )
+    view = ClusterView(farms.items, reports=reports or ())
+    return replace(view, **addresses._asdict(), **programs._asdict())
+
+
+async def overview(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
+    """Return the state of the cluster, with the farms of one namespace, or of all.
+
+    Raises UsageError if nobody tells which of several operators and agents are real.
+    """
+    nodes, reports, farms, addresses, programs = await asyncio.gather(
+        kube.list(NODES, metadata_only=True),
+        kube.list(NFTLB_NODES),
+        kube.list(FARMS, namespace, not_older_than="0"),
+        _addresses(kube, namespace),
+        _programs(kube, target),
+    )
+    view = ClusterView(farms.items, nodes.items, reports.items)
+    return replace(view, **addresses._asdict(), **programs._asdict())
+
+
+class _Programs(NamedTuple):
+    leases: Sequence[JsonObject] | None
+    pods: Sequence[JsonObject] | None
+    daemon_sets: Sequence[JsonObject] | None
+    holders: Sequence[JsonObject]
+
+
+async def _programs(kube: Kube, target: Target) -> _Programs:
+    """Return what operator and agents have in their namespace, as far as the user may see it."""
+    namespace = await installation.namespace_of_programs(kube, target)
+    leases, pods, daemon_sets, holders = await asyncio.gather(
+        list_if_allowed(kube, LEASES, namespace, field_selector=f"metadata.name={OPERATOR_LEASE}"),
+        list_if_allowed(kube, PODS, namespace, label_selector=PROGRAMS),
+        list_if_allowed(kube, DAEMON_SETS, namespace, field_selector=AGENTS),
+        list_if_allowed(kube, LEASES, namespace, label_selector=f"{records.LABEL}=true"),
+    )
+    installation.check_one_namespace(leases, pods, daemon_sets, holders)
+    return _Programs(leases, pods, daemon_sets, holders or ())
+
+
+class _Addresses(NamedTuple):
+    services: Sequence[JsonObject]
+    pools: Sequence[JsonObject]
+
+
+async def _addresses(kube: Kube, namespace: str | None) -> _Addresses:
+    """Return what there is about addresses of pools, as far as the user may know."""
+    services, pools = await asyncio.gather(
+        list_if_allowed(kube, SERVICES, namespace, transform=lacking_address), pools_or_none(kube)
+    )
+    return _Addresses(services or (), pools or ())
