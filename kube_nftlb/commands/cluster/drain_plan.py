@@ -29,6 +29,10 @@ class PodRef(NamedTuple):
     name: str
 
 
+Drained = PodRef | tuple[FarmKey, str]
+"""What says that a backend drains: its Pod, or its entry in a farm written by hand."""
+
+
 class FarmEdit(NamedTuple):
     """The entry of a farm written by hand that says that a backend drains."""
 
@@ -64,6 +68,11 @@ class Member(NamedTuple):
     def annotated_pod(self) -> PodRef | None:
         """The Pod whose annotation says that it drains; None if the farm does, because it is written by hand."""
         return PodRef(self.namespace, self.pod) if self.of_service else None
+
+    @property
+    def drained(self) -> Drained:
+        """What says that it drains."""
+        return self.annotated_pod or (self.farm, self.entry)
 
     @property
     def entry(self) -> str:
@@ -234,11 +243,37 @@ def state_of(pod: JsonObject | None) -> str | None:
     return state
 
 
+def others(
+    members: Iterable[Member], states: Mapping[PodRef, str | None], written: Mapping[FarmKey, JsonObject] | None = None
+) -> dict[Drained, str]:
+    """Return a sentence for each backend in a state that drain would replace, and undrain not bring back.
+
+    ``states`` are those that the annotations of Pods say. ``written`` are farms as they are after undrain: what drains
+    in one of them does so by the farm's manifest.
+    """
+    found: dict[Drained, str] = {}
+    for each in members:
+        if (pod := each.annotated_pod) is not None:
+            if (state := states.get(pod)) not in (None, "up", DRAIN):
+                found[pod] = f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}"
+            continue
+        state = each.backend.state
+        if written is not None:
+            state = next((state for state in states_in(written[each.farm], each.entry) if state != "up"), "up")
+        if state not in (("up",) if written is not None else ("up", DRAIN)):
+            where = f"backend {each.entry} of farm {'/'.join(each.farm)}"
+            found[each.farm, each.entry] = f"{where} has the state {state}, by the farm's manifest"
+    return found
+
+
 def says_drain(raw: JsonObject | None, entry: str) -> bool:
     """Return True if a farm says that a backend drains; also if the farm is gone."""
-    if raw is None:
-        return True
+    return raw is None or DRAIN in states_in(raw, entry)
+
+
+def states_in(raw: JsonObject, entry: str) -> list[str]:
+    """Return the states that a farm says a backend has."""
     spec = raw.get("spec") or {}
     overrides = [each for group in spec.get("backendsFrom") or () for each in group.get("overrides") or ()]
     entries = [*(spec.get("backends") or ()), *overrides]
-    return any(each.get("state") == DRAIN and each.get("pod", each.get("name")) == entry for each in entries)
+    return [each["state"] for each in entries if each.get("state") and each.get("pod", each.get("name")) == entry]

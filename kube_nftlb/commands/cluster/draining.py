@@ -24,9 +24,6 @@ from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, JsonObject
 
-_UNDONE = (None, "up", DRAIN)
-"""The states from which a Pod can be drained, and undrained without a loss."""
-
 
 class DrainOptions(NamedTuple):
     """The options of ``drain``."""
@@ -58,7 +55,8 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     async with connected(target) as kube:
         found = await _find(kube, target, name)
         plan = found.plan
-        _refuse_others(found)
+        for sentence in drain_plan.others(plan.members, found.states).values():
+            raise errors.UsageError(sentence)
         if plan.emptied and not options.force:
             farms = ", ".join("/".join(each) for each in plan.emptied)
             raise errors.UsageError(
@@ -72,7 +70,7 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         await _write_annotations(kube, found.states, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
-        _note(options, f"{found.what} drains: no new connections of {_counted(plan)}")
+        _note(options, f"{found.what} drains: no new connections of {_counted(plan.members)}")
         if found.open_node:
             note = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
             _note(options, note)
@@ -99,19 +97,12 @@ async def undrain(target: Target, name: str) -> None:
         if found.announcing:
             await node_addresses.take_back(kube, found.announcing)
         await _write_annotations(kube, [pod for pod, state in found.states.items() if state == DRAIN], None)
-        for edit in found.plan.edits:
-            await _apply(kube, edit, None)
-        terminal.note(f"{found.what} gets connections of {_counted(found.plan)} again")
-        for pod, state in found.states.items():
-            if state not in _UNDONE:
-                terminal.note(f"pod {'/'.join(pod)} has the state {state}, which undrain leaves")
-
-
-def _refuse_others(found: _Found) -> None:
-    """Raise UsageError for Pods in another state, which drain would replace and undrain not bring back."""
-    for pod, state in found.states.items():
-        if state not in _UNDONE:
-            raise errors.UsageError(f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}")
+        written = {edit.farm: await _apply(kube, edit, None) for edit in found.plan.edits}
+    others = drain_plan.others(found.plan.members, found.states, written)
+    if served := [each for each in found.plan.members if each.drained not in others]:
+        terminal.note(f"{found.what} gets connections of {_counted(served)} again")
+    for sentence in others.values():
+        terminal.note(f"{sentence}, which undrain leaves")
 
 
 async def _referring(kube: Kube, namespace: str) -> list[JsonObject]:
@@ -175,15 +166,16 @@ async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | No
             await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
 
 
-async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> None:
+async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> JsonObject:
+    """Write the entry of a backend, or take it back. Return the farm with it."""
     body: JsonObject = {"metadata": {"namespace": edit.farm.namespace, "name": edit.farm.name}}
     if entry is not None:
         body["spec"] = entry
-    await kube.apply(FARMS, body, field_manager=edit.manager)
+    return await kube.apply(FARMS, body, field_manager=edit.manager)
 
 
-def _counted(plan: Plan) -> str:
-    farms = sorted({"/".join(each.farm) for each in plan.members})
+def _counted(members: Iterable[Member]) -> str:
+    farms = sorted({"/".join(each.farm) for each in members})
     return farms[0] if len(farms) == 1 else f"{len(farms)} farms"
 
 

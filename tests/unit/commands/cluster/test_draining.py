@@ -197,6 +197,34 @@ async def test_it_says_that_somebody_has_undone_it(monkeypatch: pytest.MonkeyPat
         await asyncio.wait_for(drain(HERE, "web-0", DrainOptions()), 5)
 
 
+async def test_another_state_of_a_farm_written_by_hand_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(FARMS, raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", state="down")]))
+    with pytest.raises(errors.UsageError, match="backend a of farm default/hand has the state down, by the farm's"):
+        await drain(HERE, "a", DrainOptions(force=True))
+    assert kube.writes == []
+
+
+@pytest.mark.parametrize(("manifest", "says"), [("up", "gets connections"), ("drain", "has the state drain")])
+async def test_undrain_tells_what_still_drains(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], manifest: str, says: str
+) -> None:
+    class Written(FakeKube):
+        """Answers an apply that takes an entry back with the farm as its manifest says."""
+
+        async def apply(self, *args: Any, **options: Any) -> JsonObject:
+            await super().apply(*args, **options)
+            return raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", state=manifest)])
+
+    kube = Written()
+    connect(monkeypatch, kube)
+    kube.put(FARMS, raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", state="drain")]))
+    await undrain(HERE, "a")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
 async def test_a_silent_agent_is_named_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
