@@ -4,7 +4,7 @@ A backend of a Service drains by an annotation of its Pod: it lasts as long as t
 farm written by hand says it itself, in a field that the command owns, so that ``undrain`` gives it back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kube_nftlb import names
@@ -89,6 +89,14 @@ class Plan(NamedTuple):
     """The backends that it is about."""
     emptied: tuple[FarmKey, ...]
     """The farms that would have no other backend for new connections."""
+
+    def without(self, out: Container[Drained]) -> "Plan":
+        """Return the plan without backends that get no connections as they are, so that they empty no farm."""
+        return self._replace(
+            pods=tuple(pod for pod in self.pods if pod not in out),
+            edits=tuple(edit for edit in self.edits if (edit.farm, edit.backend) not in out),
+            members=tuple(each for each in self.members if each.drained not in out),
+        )
 
     @property
     def addresses(self) -> frozenset[tuple[str, int]]:
@@ -243,26 +251,42 @@ def state_of(pod: JsonObject | None) -> str | None:
     return state
 
 
+class Other(NamedTuple):
+    """A backend in another state, and what says so."""
+
+    state: str
+    what: str
+    by: str
+
+    @property
+    def is_out(self) -> bool:
+        """True if it gets no new connections as it is; a state that there is not counts as up."""
+        return self.state in ("off", "down")
+
+    def __str__(self) -> str:
+        return f"{self.what} has the state {self.state}, by {self.by}"
+
+
 def others(
     members: Iterable[Member], states: Mapping[PodRef, str | None], written: Mapping[FarmKey, JsonObject] | None = None
-) -> dict[Drained, str]:
-    """Return a sentence for each backend in a state that drain would replace, and undrain not bring back.
+) -> dict[Drained, Other]:
+    """Return each backend in a state that drain would replace, and undrain not bring back.
 
     ``states`` are those that the annotations of Pods say. ``written`` are farms as they are after undrain: what drains
     in one of them does so by the farm's manifest.
     """
-    found: dict[Drained, str] = {}
+    found: dict[Drained, Other] = {}
     for each in members:
         if (pod := each.annotated_pod) is not None:
             if (state := states.get(pod)) not in (None, "up", DRAIN):
-                found[pod] = f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}"
+                found[pod] = Other(str(state), f"pod {'/'.join(pod)}", f"its annotation {ANNOTATION}")
             continue
         state = each.backend.state
         if written is not None:
             state = next((state for state in states_in(written[each.farm], each.entry) if state != "up"), "up")
         if state not in (("up",) if written is not None else ("up", DRAIN)):
-            where = f"backend {each.entry} of farm {'/'.join(each.farm)}"
-            found[each.farm, each.entry] = f"{where} has the state {state}, by the farm's manifest"
+            what = f"backend {each.entry} of farm {'/'.join(each.farm)}"
+            found[each.farm, each.entry] = Other(state, what, "the farm's manifest")
     return found
 
 

@@ -43,6 +43,7 @@ class _Found(NamedTuple):
     """The node that is meant if it takes new Pods, which do not drain; else empty."""
     announcing: str
     """The node that is meant if it may announce addresses; else empty."""
+    is_node: bool
     look: Look
     """Returns the backends among which these were found, as they are now."""
 
@@ -54,27 +55,28 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     """
     async with connected(target) as kube:
         found = await _find(kube, target, name)
-        plan = found.plan
-        for sentence in drain_plan.others(plan.members, found.states).values():
-            raise errors.UsageError(sentence)
+        plan = _drainable(found, options)
         if plan.emptied and not options.force:
             farms = ", ".join("/".join(each) for each in plan.emptied)
             raise errors.UsageError(
                 f"{found.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
             )
+        if not plan.members and not found.announcing:
+            return False
+        # Before anything is written, of which the rest may be refused.
+        _note(options, f"undo: kubectl nftlb undrain {name}")
         if found.announcing:
             # Before its backends: clients of the addresses come to it.
             _note(options, await node_addresses.hand_over(kube, found.announcing))
         if not plan.members:
             return False
-        await _write_annotations(kube, found.states, DRAIN)
+        await _write_annotations(kube, [pod for pod in plan.pods if pod in found.states], DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
         _note(options, f"{found.what} drains: no new connections of {_counted(plan.members)}")
         if found.open_node:
             note = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
             _note(options, note)
-        _note(options, f"undo: kubectl nftlb undrain {name}")
         if not options.wait:
             return False
         since = await drain_count.taken_over(kube, plan)
@@ -90,6 +92,20 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     return not count.done or bool(count.silent)
 
 
+def _drainable(found: _Found, options: DrainOptions) -> Plan:
+    """Return the plan without backends in another state, which are out as they are and keep no node from being drained.
+
+    Raises UsageError for one that was asked for by itself.
+    """
+    others = drain_plan.others(found.plan.members, found.states)
+    if others and not found.is_node:
+        raise errors.UsageError(str(next(iter(others.values()))))
+    out = {drained: other for drained, other in others.items() if other.is_out}
+    for other in out.values():
+        _note(options, f"{other}: it gets no new connections as it is")
+    return found.plan.without(out)
+
+
 async def undrain(target: Target, name: str) -> None:
     """Give a backend, or the backends of a node, connections again. Raises UsageError if there is no such."""
     async with connected(target) as kube:
@@ -101,8 +117,8 @@ async def undrain(target: Target, name: str) -> None:
     others = drain_plan.others(found.plan.members, found.states, written)
     if served := [each for each in found.plan.members if each.drained not in others]:
         terminal.note(f"{found.what} gets connections of {_counted(served)} again")
-    for sentence in others.values():
-        terminal.note(f"{sentence}, which undrain leaves")
+    for other in others.values():
+        terminal.note(f"{other}, which undrain leaves")
 
 
 async def _referring(kube: Kube, namespace: str) -> list[JsonObject]:
@@ -145,7 +161,7 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         raise errors.UsageError(f"nothing of {what} can be drained")
     pods = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in plan.pods))
     states = {pod: drain_plan.state_of(raw) for pod, raw in zip(plan.pods, pods, strict=True) if raw is not None}
-    return _Found(what, plan, states, open_node, announcing, look)
+    return _Found(what, plan, states, open_node, announcing, node is not None, look)
 
 
 async def _members(kube: Kube, namespace: str, *, everywhere: bool) -> list[Member]:

@@ -9,7 +9,6 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import drain_count, draining
-from kube_nftlb.commands.cluster.drain_plan import ANNOTATION
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
@@ -167,7 +166,7 @@ def put_drained(kube: FakeKube) -> None:
     overrides = [{"pod": "web-0", "state": "drain"}]
     kube.put(FARMS, raw_service_farm(backendsFrom=[{"service": "web", "port": "http", "overrides": overrides}]))
     kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "web-0"), endpoint("10.244.1.3", "web-1")))
-    kube.put(PODS, raw_pod("web-0", annotations={ANNOTATION: "drain"}))
+    kube.put(PODS, raw_pod("web-0", annotations={"state": "drain"}))
 
 
 async def test_it_ends_when_the_drained_pod_is_gone(
@@ -204,6 +203,37 @@ async def test_another_state_of_a_farm_written_by_hand_stays(monkeypatch: pytest
     with pytest.raises(errors.UsageError, match="backend a of farm default/hand has the state down, by the farm's"):
         await drain(HERE, "a", DrainOptions(force=True))
     assert kube.writes == []
+
+
+async def test_the_state_of_one_pod_keeps_no_node_from_being_drained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    kube.put(FARMS, raw_service_farm())
+    states = {"a": "off", "b": "down", "c": "junk", "d": "up"}
+    endpoints = [endpoint(f"10.244.1.{number}", name, node="n1") for number, name in enumerate(states, 2)]
+    kube.put(ENDPOINT_SLICES, raw_slice(*endpoints))
+    for name, state in states.items():
+        kube.put(PODS, raw_pod(name, annotations={"state": state}))
+    for name in ("a", "c"):
+        with pytest.raises(errors.UsageError, match=f"pod default/{name} has the state"):
+            await drain(HERE, f"pod/{name}", DrainOptions(force=True))
+    assert not await drain(HERE, "n1", DrainOptions(force=True, wait=False))
+    assert [each.name for each in kube.writes] == ["c", "d"]
+    assert "pod default/a has the state off, by its annotation" in capsys.readouterr().err
+
+
+async def test_how_to_undo_it_is_said_before_a_write_that_may_be_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.apply_errors.append(errors.KubeError(403, "Forbidden", "you may not"))
+    with pytest.raises(errors.KubeError):
+        await drain(HERE, "a", DrainOptions())
+    assert capsys.readouterr().err == "undo: kubectl nftlb undrain a\n"
 
 
 @pytest.mark.parametrize(("manifest", "says"), [("up", "gets connections"), ("drain", "has the state drain")])
