@@ -41,7 +41,8 @@ class ClusterView:
 
     ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
     ``leases`` are those of operator and agents; None if the user may not see them. ``services`` are those that lack an
-    address of a pool, ``holders`` the Leases of addresses.
+    address of a pool, ``holders`` the Leases of addresses. ``unserved`` are Services of which something is not served,
+    ``events`` the Warnings about them.
     """
 
     farms: Sequence[JsonObject] = ()
@@ -53,6 +54,8 @@ class ClusterView:
     services: Sequence[JsonObject] = ()
     pools: Sequence[JsonObject] = ()
     holders: Sequence[JsonObject] = ()
+    unserved: Sequence[JsonObject] = ()
+    events: Sequence[JsonObject] = ()
     leases: Sequence[JsonObject] | None = None
     pods: Sequence[JsonObject] | None = None
     daemon_sets: Sequence[JsonObject] | None = None

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster import address_findings
+from kube_nftlb.commands.cluster import address_findings, service_findings
 from kube_nftlb.commands.cluster.finding import Finding, condition, since
 from kube_nftlb.commands.cluster.queries import COMPONENT
 from kube_nftlb.commands.view import ClusterView, Failure
@@ -58,11 +58,12 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
 
 
 def find(view: ClusterView, now: datetime) -> list[Finding]:
-    """Return everything that is wrong: programs first, then nodes, then farms, then addresses."""
+    """Return everything that is wrong: programs first, then nodes, farms, Services, and addresses."""
     return [
         *of_programs(view, now),
         *of_nodes(view, now),
         *of_farms(view, view.farms, now),
+        *service_findings.find(view, now),
         *address_findings.find(view, now),
     ]
 

@@ -12,11 +12,19 @@ from pydantic import ValidationError
 from kube_nftlb import errors
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster import address_findings, connections, findings, gateways, service_view, terminal
+from kube_nftlb.commands.cluster import (
+    address_findings,
+    connections,
+    findings,
+    gateways,
+    service_findings,
+    service_view,
+    terminal,
+)
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
-from kube_nftlb.commands.cluster.overview import farms_and_reports, overview
+from kube_nftlb.commands.cluster.overview import farms_and_reports, overview, warnings
 from kube_nftlb.commands.cluster.queries import (
     Target,
     connected,
@@ -96,12 +104,12 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
         return _Looked(view, findings.find(view, now))
     namespace, name = options.service
     view = await overview(kube, target, namespace)
-    view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)])
+    unserved = [raw for raw in view.unserved if raw["metadata"]["name"] == name]
+    view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)], unserved=unserved)
     found = findings.find(view, now)
     service = await _service(kube, namespace, name)
-    if not view.farms:
-        todo = "see whether the operator runs"
-        found.append(Finding("service", namespace, name, "NoFarm", "it has no farm", todo))
+    if not view.farms and not any(each.reason == "NoFarm" for each in found):
+        found.append(service_findings.no_farm(service, view.events))
     if found:
         return _Looked(view, found)
     # One after another: a node that drops packets drops them all.
@@ -122,19 +130,34 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     async with terminal.progress("asking the API server"), connected(target) as kube:
         view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
-    farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
-    if name is not None and not farms:
-        raise errors.UsageError(f"no farm {name!r} in the namespace {namespace}, and no Service of that name has farms")
+        farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
+        if name is not None and namespace is not None and not farms:
+            return await _why_without_farm(kube, view, namespace, name.rpartition("/")[2], output)
     plain = name.rpartition("/")[2] if name is not None else None
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
+    unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
-    of_all = [*address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
+    of_programs = findings.of_programs(view, now)
+    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
     of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = (
         [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
     )
     return _show(found, well, output)
+
+
+async def _why_without_farm(kube: Kube, view: ClusterView, namespace: str, name: str, output: Format) -> bool:
+    """Say why a Service has no farm. Raises UsageError if there is no such Service."""
+    try:
+        service = await kube.get(SERVICES, name, namespace)
+    except errors.NotFoundError as error:
+        raise errors.UsageError(f"there is no farm and no Service {name!r} in the namespace {namespace}") from error
+    if why := service_findings.why_not_served(service):
+        return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
+    found = service_findings.no_farm(service, await warnings(kube, namespace, name))
+    return _show([*findings.of_programs(view, datetime.now(UTC)), found], [], output)
 
 
 def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool:
@@ -226,6 +249,7 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
     others = await list_if_allowed(kube, FARMS, transform=matters) or ()
     referring = [farm for farm in others if service_view.concerns(farm, service)]
     view = replace(view, farms=[*view.farms, *referring], rivals=[farm for farm in others if farm not in referring])
-    return service_view.view(
-        service, replace(view, slices=await slices_for(kube, service_view.farms_about(service, view)))
-    )
+    about = service_view.farms_about(service, view)
+    view = replace(view, slices=await slices_for(kube, about))
+    why_none = "" if about else service_findings.note(raw, await warnings(kube, namespace, name))
+    return service_view.view(service, view, why_none)

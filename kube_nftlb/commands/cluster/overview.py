@@ -1,4 +1,4 @@
-"""Read what several commands say of a cluster: farms, nodes, programs and addresses."""
+"""Read what several commands say of a cluster: farms, nodes, programs and Services."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,23 +6,22 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kube_nftlb.announce.ownership import records
-from kube_nftlb.commands.cluster import installation
+from kube_nftlb.commands.cluster import installation, service_findings
 from kube_nftlb.commands.cluster.queries import AGENTS, OPERATOR_LEASE, PROGRAMS, Target, list_if_allowed, pools_or_none
 from kube_nftlb.commands.view import ClusterView, lacking_address
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, SERVICES, JsonObject
+from kube_nftlb.kube.resources import DAEMON_SETS, EVENTS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, SERVICES, JsonObject
 
 
 async def farms_and_reports(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
-    """Return the farms of one namespace, or of all; nodes' reports, programs and addresses as far as the user may."""
-    farms, reports, addresses, programs = await asyncio.gather(
+    """Return the farms of one namespace, or of all; nodes' reports, programs and Services as far as the user may."""
+    farms, reports, programs = await asyncio.gather(
         kube.list(FARMS, namespace, not_older_than="0"),
         list_if_allowed(kube, NFTLB_NODES),
-        _addresses(kube, namespace),
         _programs(kube, target),
     )
-    view = ClusterView(farms.items, reports=reports or ())
-    return replace(view, **addresses._asdict(), **programs._asdict())
+    services = await _services(kube, namespace, farms.items)
+    return replace(ClusterView(farms.items, reports=reports or ()), **services._asdict(), **programs._asdict())
 
 
 async def overview(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
@@ -30,15 +29,15 @@ async def overview(kube: Kube, target: Target, namespace: str | None) -> Cluster
 
     Raises UsageError if nobody tells which of several operators and agents are real.
     """
-    nodes, reports, farms, addresses, programs = await asyncio.gather(
+    nodes, reports, farms, programs = await asyncio.gather(
         kube.list(NODES, metadata_only=True),
         kube.list(NFTLB_NODES),
         kube.list(FARMS, namespace, not_older_than="0"),
-        _addresses(kube, namespace),
         _programs(kube, target),
     )
+    services = await _services(kube, namespace, farms.items)
     view = ClusterView(farms.items, nodes.items, reports.items)
-    return replace(view, **addresses._asdict(), **programs._asdict())
+    return replace(view, **services._asdict(), **programs._asdict())
 
 
 class _Programs(NamedTuple):
@@ -61,14 +60,23 @@ async def _programs(kube: Kube, target: Target) -> _Programs:
     return _Programs(leases, pods, daemon_sets, holders or ())
 
 
-class _Addresses(NamedTuple):
+class _Services(NamedTuple):
     services: Sequence[JsonObject]
+    unserved: Sequence[JsonObject]
+    events: Sequence[JsonObject]
     pools: Sequence[JsonObject]
 
 
-async def _addresses(kube: Kube, namespace: str | None) -> _Addresses:
-    """Return what there is about addresses of pools, as far as the user may know."""
-    services, pools = await asyncio.gather(
-        list_if_allowed(kube, SERVICES, namespace, transform=lacking_address), pools_or_none(kube)
-    )
-    return _Addresses(services or (), pools or ())
+async def _services(kube: Kube, namespace: str | None, farms: Sequence[JsonObject]) -> _Services:
+    """Return the Services that lack something, and the pools of addresses, as far as the user may know."""
+    services, pools = await asyncio.gather(list_if_allowed(kube, SERVICES, namespace), pools_or_none(kube))
+    unserved = service_findings.unserved(services or (), farms)
+    events = await warnings(kube, namespace) if unserved else ()
+    lacking = [raw for raw in services or () if lacking_address(raw) is not None]
+    return _Services(lacking, unserved, events, pools or ())
+
+
+async def warnings(kube: Kube, namespace: str | None, service: str | None = None) -> Sequence[JsonObject]:
+    """Return the Warnings about Services, or about one, as far as the user may see them."""
+    fields = "involvedObject.kind=Service,type=Warning" + (f",involvedObject.name={service}" if service else "")
+    return await list_if_allowed(kube, EVENTS, namespace, field_selector=fields) or ()

@@ -26,7 +26,6 @@ from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, F
 from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.prose import some_of
 
 _MASQUERADED_CLIENTS: Mapping[str, str] = {
@@ -48,17 +47,12 @@ def concerns(raw: JsonObject, service: Service) -> bool:
     return key in (made_of, *referred(raw))
 
 
-def view(service: Service, cluster: ClusterView) -> ServiceView:
-    """Return what becomes of connections to a Service."""
+def view(service: Service, cluster: ClusterView, why_none: str = "") -> ServiceView:
+    """Return what becomes of connections to a Service; ``why_none`` says why it has no farms."""
     spec = service.spec
     ports = ", ".join(f"{port.name or ''}{':' if port.name else ''}{port.port}/{port.protocol}" for port in spec.ports)
     shown = tuple(_farm(raw, cluster, service.metadata.namespace) for raw in farms_about(service, cluster))
-    note = ""
-    if not shown:
-        reason = "the operator has not made them yet, or is not running"
-        if not serves(service):
-            reason = "it is headless, of type ExternalName, or of another proxy"
-        note = f"no farms: {reason}"
+    note = f"no farms: {why_none}" if not shown else ""
     ips = " ".join(spec.cluster_ips or (spec.cluster_ip,))
     name = f"{service.metadata.namespace}/{service.metadata.name}"
     return ServiceView(name, " ".join(text for text in (spec.type, ips, ports) if text), note, shown)

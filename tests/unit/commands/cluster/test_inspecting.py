@@ -12,10 +12,11 @@ from kube_nftlb.commands.cluster import connections, inspecting
 from kube_nftlb.commands.cluster.connections import Target as Destination
 from kube_nftlb.commands.cluster.connections import Tried
 from kube_nftlb.commands.cluster.inspecting import StatusOptions
-from kube_nftlb.commands.cluster.queries import Target
+from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, SERVICES, JsonObject, Resource
-from tests.builders import raw_farm, raw_node, raw_service_farm
+from kube_nftlb.kube.resources import EVENTS, FARMS, LEASES, NFTLB_NODES, NODES, SERVICES, JsonObject, Resource
+from tests.builders import raw_farm, raw_node, raw_service, raw_service_farm
 from tests.fakes.kube import FakeKube
 from tests.unit.commands.cluster.test_findings import GOOD, node
 
@@ -99,3 +100,57 @@ async def test_connections_that_fail_are_a_problem(
     assert (
         "service default/web: TooFewPods: TCP 10.96.0.10:80 was answered by pod-a (20) alone" in capsys.readouterr().out
     )
+
+
+class WithWarnings(FakeKube):
+    """Knows selectors of Events."""
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        if resource in (EVENTS, LEASES):
+            options.pop("field_selector", None)
+        return await super().list(resource, namespace, **options)
+
+
+async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None) -> bool:
+    @asynccontextmanager
+    async def connected(_: Target) -> AsyncIterator[FakeKube]:
+        yield kube
+
+    monkeypatch.setattr(inspecting, "connected", connected)
+    return await inspecting.why(Target(namespace="default" if name else None), name, Format.TEXT)
+
+
+@pytest.mark.parametrize("name", [None, "web"])
+async def test_a_service_that_was_refused_is_a_problem_with_the_operators_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    kube = WithWarnings()
+    service = kube.put(SERVICES, raw_service())
+    about = {"kind": "Service", "uid": service["metadata"]["uid"]}
+    event = {"involvedObject": about, "reason": "TooManyFarms", "message": "5 of 4", "type": "Warning"}
+    kube.put(EVENTS, {"metadata": {"name": "e", "namespace": "default"}, **event})
+    assert await why(monkeypatch, kube, name)
+    assert "service default/web: NoFarm: it has no farm: TooManyFarms: 5 of 4" in capsys.readouterr().out
+    await inspecting.get(Target(namespace="default"), "web", Format.TEXT)
+    assert "no farms: TooManyFarms: 5 of 4" in capsys.readouterr().out
+
+
+async def test_a_service_that_nobody_should_serve_is_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    kube.put(SERVICES, raw_service(clusterIP="None"))
+    assert not await why(monkeypatch, kube, "web")
+    assert capsys.readouterr().out == "service default/web has no farm: it is headless\n"
+    with pytest.raises(errors.UsageError, match="no farm and no Service 'other'"):
+        await why(monkeypatch, kube, "other")
+
+
+async def test_why_also_looks_at_the_operator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = WithWarnings()
+    spec = {"holderIdentity": "x", "renewTime": "2020-01-01T00:00:00Z"}
+    kube.put(LEASES, {"metadata": {"name": OPERATOR_LEASE, "namespace": "kube-nftlb-system"}, "spec": spec})
+    assert await why(monkeypatch, kube, None)
+    assert "operator kube-nftlb-operator" in capsys.readouterr().out

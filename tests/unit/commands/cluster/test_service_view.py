@@ -122,11 +122,6 @@ def test_farms_written_by_hand_that_refer_to_the_service_are_shown_too() -> None
     assert [each.name for each in shown(raw_service_farm(), by_hand, raw_farm("other")).farms] == ["front", "web--http"]
 
 
-def test_without_farms_it_says_why() -> None:
-    assert "the operator has not made them" in shown().note
-    assert "headless" in shown(clusterIP="None", clusterIPs=["None"]).note
-
-
 def test_a_farm_of_another_version_does_not_hide_the_rest() -> None:
     seen = shown(raw_service_farm(mode="quantum"), raw_service_farm("web--b"))
     assert [each.state.startswith("invalid: spec.mode") for each in seen.farms] == [False, True]
