@@ -7,7 +7,7 @@ from typing import Final
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import address_findings, service_findings
 from kube_nftlb.commands.cluster.finding import Finding, condition, since
-from kube_nftlb.commands.cluster.queries import COMPONENT
+from kube_nftlb.commands.cluster.queries import component_of
 from kube_nftlb.commands.view import ClusterView, Failure
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
@@ -101,15 +101,15 @@ def of_programs(seen: ClusterView, now: datetime) -> list[Finding]:
             found.append(Finding("operator", "", "kube-nftlb-operator", "NoLeader", message, todo, renewed))
     for pod in sorted(seen.pods or (), key=_name):
         ready = condition(pod, "Ready")
-        if pod["metadata"].get("deletionTimestamp") is None and (ready is None or ready["status"] != "True"):
-            labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
+        if not (component := component_of(pod)) or pod["metadata"].get("deletionTimestamp") is not None:
+            continue
+        if ready is None or ready["status"] != "True":
+            namespace = pod["metadata"]["namespace"]
             message = (ready or {}).get("message") or "the pod is not ready"
             if node := (pod.get("spec") or {}).get("nodeName"):
                 message += f" (on node {node})"
             todo = f"kubectl -n {namespace} describe pod {_name(pod)}, and its logs"
-            found.append(
-                Finding(labels.get(COMPONENT, "pod"), namespace, _name(pod), "NotReady", message, todo, since(ready))
-            )
+            found.append(Finding(component, namespace, _name(pod), "NotReady", message, todo, since(ready)))
     return found
 
 

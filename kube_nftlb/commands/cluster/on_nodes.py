@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.queries import COMPONENT, Target
+from kube_nftlb.commands.cluster.queries import Target, component_of
 from kube_nftlb.kube.resources import JsonObject
 
 _PATIENCE_S = 60.0
@@ -40,7 +40,7 @@ class InPods:
         self._pods = {
             pod["spec"].get("nodeName", ""): (pod["metadata"]["namespace"], pod["metadata"]["name"])
             for pod in pods
-            if (pod["metadata"].get("labels") or {}).get(COMPONENT) == "agent"
+            if component_of(pod) == "agent"
         }
 
     def prefix(self, node: str, *, stdin: bool = False) -> list[str]:

@@ -25,6 +25,7 @@ COMPONENT = "app.kubernetes.io/component"
 AGENT_PODS = f"{COMPONENT}=agent,{PROGRAMS}"
 AGENTS = "metadata.name=kube-nftlb-agent"
 """The field selector of the agents' DaemonSet."""
+_ENDED = ("Succeeded", "Failed")
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
 
@@ -36,6 +37,13 @@ class Target(NamedTuple):
     namespace: str | None = None
     system_namespace: str | None = None
     """The namespace of operator and agents; None: it is looked for."""
+
+
+def component_of(pod: JsonObject) -> str:
+    """Return ``operator`` or ``agent`` of a pod of theirs that has not ended; empty for others, such as a test's."""
+    component = (pod["metadata"].get("labels") or {}).get(COMPONENT, "")
+    ended = (pod.get("status") or {}).get("phase") in _ENDED
+    return component if component in ("operator", "agent") and not ended else ""
 
 
 @asynccontextmanager

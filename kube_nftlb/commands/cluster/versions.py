@@ -9,7 +9,7 @@ from kube_nftlb import __version__
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.installation import namespace_of_programs
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import COMPONENT, PROGRAMS, Target, connected, list_if_allowed
+from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, component_of, connected, list_if_allowed
 from kube_nftlb.kube.resources import NFTLB_NODES, PODS, JsonObject
 
 _VERSION = "app.kubernetes.io/version"
@@ -39,9 +39,9 @@ def of_cluster(reports: Iterable[JsonObject], pods: Iterable[JsonObject] | None)
     ``pods`` are those of operator and agents; None, if the user may not list them, leaves the operator unknown.
     """
     versions = [(raw.get("status") or {}).get("versions") or {} for raw in reports]
-    labels = [pod["metadata"].get("labels") or {} for pod in pods or ()]
+    operators = [pod for pod in pods or () if component_of(pod) == "operator"]
     return {
-        "operator": _counted(each.get(_VERSION) for each in labels if each.get(COMPONENT) == "operator"),
+        "operator": _counted((pod["metadata"].get("labels") or {}).get(_VERSION) for pod in operators),
         "agents": _counted(each.get("agent") for each in versions),
         "nftlb": _counted(each.get("nftlb") for each in versions if each.get("nftlb")),
     }

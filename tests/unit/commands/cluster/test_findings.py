@@ -166,12 +166,15 @@ def test_an_operator_that_does_not_renew_its_lease_is_wrong(holder: str, renewed
 
 def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:
     metadata = {"name": "agent-x", "namespace": "kube-nftlb-system", "labels": {"app.kubernetes.io/component": "agent"}}
-    status = {"conditions": [told("Ready", "False", "ContainersNotReady", "nftlb crashes")]}
+    status: Json = {"conditions": [told("Ready", "False", "ContainersNotReady", "nftlb crashes")]}
     pod = {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
     (finding,) = found(pods=[pod])
     assert finding.subject == "agent kube-nftlb-system/agent-x"
     assert finding.message == "nftlb crashes (on node n1)"
     assert found(pods=[{**pod, "metadata": {**metadata, "deletionTimestamp": BEFORE}}]) == []
+    assert found(pods=[{**pod, "status": {**pod["status"], "phase": "Failed"}}]) == [], "another one runs instead"
+    test = {**metadata, "labels": {"app.kubernetes.io/component": "test"}}
+    assert found(pods=[{**pod, "metadata": test}]) == [], "the pod of `helm test`"
 
 
 @pytest.mark.parametrize("reason", ["AddressConflict", "ExternalIPRefused"])

@@ -26,6 +26,11 @@ def test_a_command_runs_in_the_pod_of_the_agent() -> None:
         InPods(target, [AGENT]).prefix("n2")
 
 
+def test_no_command_runs_in_a_pod_that_has_ended() -> None:
+    with pytest.raises(errors.UsageError, match="the agent has no pod there"):
+        InPods(Target(), [{**AGENT, "status": {"phase": "Failed"}}]).prefix("n1")
+
+
 def test_a_command_may_name_the_node_anywhere() -> None:
     assert ByCommand("ssh 'root@{node}' --").prefix("n1") == ["ssh", "root@n1", "--"]
     with pytest.raises(errors.UsageError, match="must contain"):
