@@ -17,6 +17,7 @@ from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import app as cluster
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import PLUGIN, App, Commands
+from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
@@ -221,9 +222,9 @@ def render(
         rules = ruleset(rendered)
         text, problems = rules.text if everything else shorter(rules.text), (*problems, *rules.problems)
     for note in rendered.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(printable(f"note: {note}"), err=True)
     for problem in problems:
-        typer.echo(f"rejected: {problem}", err=True)
+        typer.echo(printable(f"rejected: {problem}"), err=True)
     typer.echo(text, nl=False)
     if problems:
         raise typer.Exit(WRONG)

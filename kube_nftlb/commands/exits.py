@@ -3,6 +3,7 @@
 from typing import Final
 
 from kube_nftlb import errors
+from kube_nftlb.commands.printable import printable
 
 WELL: Final = 0
 WRONG: Final = 1
@@ -41,4 +42,4 @@ def message_of(error: errors.KubeNftlbError) -> str:
             text = f"the API server refuses ({error.status}): {message}"
         elif error.status == _NOT_FOUND:
             text = f"{message}; is kube-nftlb installed there?"
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))

@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
+from kube_nftlb.commands.printable import printable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -105,7 +106,7 @@ class Commands(TyperGroup):
                 raise
             if os.environ.get(_DEBUG):
                 traceback.print_exc()
-            message = " ".join(f"{type(error).__name__}: {error}".split())
+            message = printable(" ".join(f"{type(error).__name__}: {error}".split()))
             where = f"{_DEBUG}=1 shows where"
             typer.echo(f"kube-nftlb: a defect of this program, please report it: {message} ({where})", err=True)
             raise typer.Exit(exits.CANNOT_TELL) from None

@@ -11,6 +11,7 @@ from kube_nftlb import errors
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import duration
+from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.settings import DefaultEngine
 
@@ -264,7 +265,7 @@ def sysdump(
     target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
     path, missing = _run(command.sysdump(target, options))
     for each in missing:
-        typer.echo(f"missing: {each}", err=True)
+        typer.echo(printable(f"missing: {each}"), err=True)
     typer.echo(path)
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from kube_nftlb import addresses, errors
 from kube_nftlb.commands.cluster.finding import Finding
+from kube_nftlb.commands.printable import printable
 from kube_nftlb.kube.resources import JsonObject
 
 _NUMBER: Final = 20
@@ -87,8 +88,7 @@ async def _ask(target: Target) -> tuple[str, str]:
 
 def shown(answer: bytes) -> str:
     """Return the first line of an answer as it can be printed: any pod may answer, with whatever it likes."""
-    line = answer.decode(errors="replace").strip().partition("\n")[0].strip()
-    return "".join(letter if letter.isprintable() else "?" for letter in line)[:_SHOWN_MAX]
+    return printable(answer.decode(errors="replace").strip().partition("\n")[0].strip())[:_SHOWN_MAX]
 
 
 def findings(service: JsonObject, tried: Iterable[Tried], pods: int) -> Iterator[Finding]:

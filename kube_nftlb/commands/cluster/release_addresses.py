@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from kube_nftlb import errors, names
 from kube_nftlb.announce.ownership import records
+from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed
 from kube_nftlb.kube.client import Kube
@@ -66,7 +66,7 @@ async def _clear(kube: Kube, raw: JsonObject) -> None:
     await kube.apply(
         SERVICES, {"metadata": metadata}, field_manager=names.FIELD_MANAGER_ADDRESSES, subresource="status"
     )
-    print(f"service {_name(raw)} has no address of a pool any more", file=sys.stderr, flush=True)
+    terminal.note(f"service {_name(raw)} has no address of a pool any more")
 
 
 async def _delete(kube: Kube, raw: JsonObject) -> None:

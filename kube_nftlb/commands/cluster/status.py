@@ -43,12 +43,12 @@ def status_text(
     shown = sorted(reports, key=lambda each: each["ready"] and each["inSync"])[:_NODES_SHOWN_MAX]
     for each in sorted(shown, key=lambda each: str(each["name"])):
         nodes.add_row(
-            each["name"],
+            terminal.plain(each["name"]),
             terminal.good_or_bad("ready" if each["ready"] else "not ready", good=each["ready"]),
             terminal.good_or_bad("yes" if each["inSync"] else "no", good=each["inSync"]),
             *(str(each[key]) for key in ("farms", "nftlb", "nftables", "backends")),
-            each["version"],
-            *(str(each[key]) for key in _WIDE.values() if wide),
+            terminal.plain(each["version"]),
+            *(terminal.plain(str(each[key])) for key in _WIDE.values() if wide),
         )
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")

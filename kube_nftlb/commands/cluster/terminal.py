@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from kube_nftlb.commands.printable import printable
+
 _PROGRESS_AFTER_S = 1.0
 _PIPED_WIDTH = 200
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
@@ -46,7 +48,8 @@ def show_data(value: Any, output: str) -> None:
 
 def note(message: str) -> None:
     """Print a message beside the result."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{printable(message)}\n")
+    sys.stderr.flush()
 
 
 def columns(*names: str) -> Table:
@@ -58,13 +61,13 @@ def columns(*names: str) -> Table:
 
 
 def plain(text: str) -> str:
-    """Return a text of others, such as a message, so that nothing in it is taken for markup."""
-    return escape(text)
+    """Return a text of others, such as a message, so that nothing in it is taken for markup or by the terminal."""
+    return escape(printable(text))
 
 
 def good_or_bad(text: str, *, good: bool) -> str:
     """Return a text in the colour for good or bad."""
-    return f"[{'green' if good else 'bold red'}]{escape(text)}[/]"
+    return f"[{'green' if good else 'bold red'}]{plain(text)}[/]"
 
 
 def age(since: datetime | None, now: datetime) -> str:
@@ -105,4 +108,4 @@ async def ticker() -> AsyncIterator[Callable[[str], None]]:
         yield note
         return
     with Console(stderr=True, emoji=False).status("") as status:
-        yield lambda message: status.update(escape(message))
+        yield lambda message: status.update(plain(message))

@@ -17,6 +17,7 @@ from kube_nftlb.commands.cluster.installation import agent_pods
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed, namespace_of
+from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.trace import output
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NFTLB_NODES
@@ -65,7 +66,7 @@ async def trace(target: Target, options: TraceOptions) -> bool:
         ips = await trace_names.node_addresses(kube, node)
         if said := where(ip, Announced(await list_if_allowed(kube, NFTLB_NODES) or ())):
             # Connections of clients on the segment come to that node, whichever is traced.
-            print(f"{ip} is {said}", file=sys.stderr, flush=True)
+            terminal.note(f"{ip} is {said}")
         if os.geteuid() == 0 and ips & trace_probe.addresses():
             return await _on_this_node(target, options, flow, node)
         return await _on_another_node(kube, target, options, flow, node)
@@ -79,7 +80,7 @@ async def _on_this_node(target: Target, options: TraceOptions, flow: Flow, node:
     def ready() -> None:
         if sender is None:
             line = f"waiting {options.seconds:.0f} s for {flow.client} to connect to {flow.ip} port {flow.port}"
-            print(line, file=sys.stderr, flush=True)
+            terminal.note(line)
 
     tracing = asyncio.create_task(trace_here.trace(flow, options.seconds, sender, ready))
     closed = asyncio.create_task(_closed()) if options.until_closed else None
@@ -94,7 +95,7 @@ async def _on_this_node(target: Target, options: TraceOptions, flow: Flow, node:
         async with asyncio.timeout(_UNREAD_S), connected(target) as kube:
             await trace_names.name(kube, result, flow)
     if options.output is Format.TEXT:
-        print(output.text(result, node))
+        print(printable(output.text(result, node)))
     else:
         terminal.show_data(json.loads(output.as_json(result, node, traced.events, traced.rules)), options.output)
     return result.outcome is None or result.outcome.verdict == "Unseen"
@@ -130,7 +131,7 @@ async def _on_another_node(kube: Kube, target: Target, options: TraceOptions, fl
     if options.output is Format.YAML:
         terminal.show_data(json.loads(answer), options.output)
     else:
-        sys.stdout.write(answer.decode(errors="replace"))
+        sys.stdout.write(printable(answer.decode(errors="replace")))
     return bool(status)
 
 
@@ -138,7 +139,7 @@ async def _show_errors(stream: asyncio.StreamReader) -> None:
     async for line in stream:
         # The status is this command's own.
         if not line.startswith(_OF_KUBECTL):
-            print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+            terminal.note(line.decode(errors="replace").removesuffix("\n"))
 
 
 async def _closed() -> None:

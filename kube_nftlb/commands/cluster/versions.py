@@ -58,9 +58,9 @@ def _show(versions: dict[str, Any], output: Format) -> None:
     table = terminal.columns("PROGRAM", "VERSION")
     table.add_row("kube-nftlb (here)", f"{versions['client']}, Python {versions['python']}")
     if "kubernetes" in versions:
-        table.add_row("Kubernetes", versions["kubernetes"])
+        table.add_row("Kubernetes", terminal.plain(versions["kubernetes"]))
     for name, unit in (("operator", "pods"), ("agents", "nodes"), ("nftlb", "nodes")):
         if name in versions:
             counted = ", ".join(f"{version} ({number} {unit})" for version, number in versions[name].items())
-            table.add_row(name, counted or "not known: none runs, or you may not see it")
+            table.add_row(name, terminal.plain(counted) or "not known: none runs, or you may not see it")
     terminal.show(table)

@@ -172,7 +172,7 @@ def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:
     assert finding.subject == "agent kube-nftlb-system/agent-x"
     assert finding.message == "nftlb crashes (on node n1)"
     assert found(pods=[{**pod, "metadata": {**metadata, "deletionTimestamp": BEFORE}}]) == []
-    assert found(pods=[{**pod, "status": {**pod["status"], "phase": "Failed"}}]) == [], "another one runs instead"
+    assert found(pods=[{**pod, "status": {**status, "phase": "Failed"}}]) == [], "another one runs instead"
     test = {**metadata, "labels": {"app.kubernetes.io/component": "test"}}
     assert found(pods=[{**pod, "metadata": test}]) == [], "the pod of `helm test`"
 

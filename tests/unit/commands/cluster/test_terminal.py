@@ -1,8 +1,12 @@
 """What commands print."""
 
+import asyncio
+
 import pytest
 
-from kube_nftlb.commands.cluster import terminal
+from kube_nftlb import errors
+from kube_nftlb.commands import exits
+from kube_nftlb.commands.cluster import terminal, trace
 
 
 @pytest.mark.parametrize("address", ["6e:23:b2:cd:73:19", "fd00::ab:cd:1", "2001:db8:100::1", "fd00:a:ab:b:cd:o:m:x"])
@@ -12,3 +16,27 @@ def test_an_address_is_printed_as_it_is(capsys: pytest.CaptureFixture[str], addr
     table.add_row(terminal.plain(address))
     terminal.show(table)
     assert capsys.readouterr().out.count(address) == 2
+
+
+CLEARS_THE_SCREEN = "\x1b[2J\x1b]0;title\x07\u202e"
+
+
+def test_nothing_of_others_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(terminal.plain(CLEARS_THE_SCREEN), terminal.good_or_bad(CLEARS_THE_SCREEN, good=False))
+    terminal.note(f"{CLEARS_THE_SCREEN} stays")
+    said = capsys.readouterr()
+    assert said.out == 2 * "?[2J?]0;title??\n"
+    assert said.err == "?[2J?]0;title?? stays\n"
+
+
+def test_an_error_of_others_commands_no_terminal() -> None:
+    error = errors.KubeError(422, "Invalid", CLEARS_THE_SCREEN)
+    assert exits.message_of(error) == "422 Invalid: ?[2J?]0;title??"
+
+
+async def test_what_a_node_says_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = asyncio.StreamReader()
+    stream.feed_data(f"{CLEARS_THE_SCREEN}\ncommand terminated with exit code 1\n".encode())
+    stream.feed_eof()
+    await trace._show_errors(stream)  # noqa: SLF001 - what relays it
+    assert capsys.readouterr().err == "?[2J?]0;title??\n"
