@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from pyroute2 import IPRoute
 from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
@@ -18,6 +19,8 @@ from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 
 from kube_nftlb.agent.dsr.modes import Links, PodLink
 from kube_nftlb.netfilter import namespaces, rtnetlink
+
+_log = structlog.get_logger()
 
 _ETHERNET = 1
 _GLOBAL = 0
@@ -29,7 +32,10 @@ _INTERFACE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Link:
-    """An interface. ``master``, ``peer`` and ``peer_namespace`` are kernel numbers; ``usable`` if nft can name it."""
+    """An interface. ``master``, ``peer`` and ``peer_namespace`` are kernel numbers; ``usable`` if nft can name it.
+
+    The name is empty if it is not text.
+    """
 
     index: int
     name: str
@@ -90,6 +96,10 @@ def _pods(netlink: IPRoute, links: Mapping[int, Link]) -> Iterator[tuple[str, Po
             inside = namespaces.in_namespace(descriptor, _own_links)
         except (OSError, NetlinkError):
             continue
+        except Exception as error:
+            # What is read there is a tenant's: whatever it is, the other pods are not to suffer from it.
+            _log.debug("cannot read the interfaces of a pod", namespace=inode, error=repr(error))
+            continue
         finally:
             os.close(descriptor)
         for link in inside:
@@ -117,6 +127,9 @@ def read_links(netlink: IPRoute) -> list[Link]:
 
 def _link(raw: Any, ips: frozenset[str]) -> Link:
     name = raw.get_attr("IFLA_IFNAME")
+    if not isinstance(name, str):
+        # pyroute2 leaves a name as bytes that is not UTF-8: whoever is root in a namespace may choose such a one.
+        name = ""
     settings = raw.get_attr("IFLA_AF_SPEC").get_attr("AF_INET") or {}
     return Link(
         raw["index"],
