@@ -1,15 +1,24 @@
 """Pods as the mode dsr sees them: network namespaces on a bridge, whose tenants may do in them what they like."""
 
+import json
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
+from errno import ENOBUFS
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
 
 from kube_nftlb.agent.dsr import survey
+from kube_nftlb.agent.dsr.modes import PodVip
+from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from tests.contract.segment import Network
 
 BRIDGE = "cni0"
+VIP = "10.96.0.10"
 
 
 class Pod(Network):
@@ -18,8 +27,9 @@ class Pod(Network):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.ip = f"10.244.1.{number}"
+        self._port = f"veth{number}"
         pair = ["type", "veth", "peer", "name", "eth0", "netns", str(self.pid)]
-        subprocess.run(["ip", "link", "add", f"veth{number}", "up", "master", BRIDGE, *pair], check=True)
+        subprocess.run(["ip", "link", "add", self._port, "up", "master", BRIDGE, *pair], check=True)
         self.run("ip", "link", "set", "eth0", "up")
         self.run("ip", "address", "add", f"{self.ip}/24", "dev", "eth0")
 
@@ -27,16 +37,31 @@ class Pod(Network):
     def inode(self) -> int:
         return self.path.stat().st_ino
 
+    def close(self) -> None:
+        # The kernel takes its time to delete it with the namespace.
+        subprocess.run(["ip", "link", "delete", self._port], check=True)
+        super().close()
+
+    def loopback(self) -> set[str]:
+        """The addresses on its loopback but its own two."""
+        found = json.loads(self.run("ip", "-json", "address", "show", "dev", "lo"))
+        return {each["local"] for link in found for each in link["addr_info"]} - {"127.0.0.1", "::1"}
+
+    def wants(self, *vips: str) -> frozenset[PodVip]:
+        return frozenset(PodVip(self.ip, vip) for vip in vips)
+
 
 @pytest.fixture
 def pods(private_network: None) -> Iterator[list[Pod]]:  # noqa: ARG001 - by name
     """Two pods on a node's bridge."""
-    subprocess.run(["ip", "link", "add", BRIDGE, "up", "type", "bridge"], check=True)
-    pods = [Pod(number) for number in (2, 3)]
-    yield pods
-    for pod in pods:
-        pod.close()
-    subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+    with ExitStack() as stack:
+        subprocess.run(["ip", "link", "add", BRIDGE, "up", "type", "bridge"], check=True)
+        stack.callback(subprocess.run, ["ip", "link", "delete", BRIDGE], check=True)
+        pods = []
+        for number in (2, 3):
+            pods.append(Pod(number))
+            stack.callback(pods[-1].close)
+        yield pods
 
 
 def test_pods_are_found_whatever_name_one_gives_an_interface(pods: list[Pod]) -> None:
@@ -55,3 +80,61 @@ def test_a_pod_that_cannot_be_read_leaves_the_others(pods: list[Pod], monkeypatc
 
     monkeypatch.setattr(survey, "read_links", read_links)
     assert survey.survey().pods.keys() == {pods[1].ip}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "dsr.json"
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Have the next change of a pod fail."""
+    set_arp, errors = survey.set_arp, [error]
+
+    def failing(*arguments: Any) -> None:
+        if errors:
+            raise errors.pop()
+        set_arp(*arguments)
+
+    monkeypatch.setattr("kube_nftlb.agent.dsr.pod_addresses.set_arp", failing)
+
+
+@pytest.mark.parametrize("error", [OSError(ENOBUFS, os.strerror(ENOBUFS)), TypeError("what a tenant did")])
+async def test_a_pod_that_did_not_get_an_address_is_no_backend_until_it_has_it(
+    pods: list[Pod], file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    pod, links = pods[0], PodAddresses(file)
+    await links.look()
+    fail_once(monkeypatch, error)
+    await links.provide({"web": pod.wants(VIP)})
+    assert (pod.ip in links.links.pods, pod.loopback()) == (False, set())
+    assert await links.look(), "it is tried again"
+    await links.provide({"web": pod.wants(VIP)})
+    assert (pod.ip in links.links.pods, pod.loopback()) == (True, {VIP})
+
+
+async def test_an_agent_that_ended_as_it_gave_an_address_has_the_next_one_give_it(
+    pods: list[Pod], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod, ended = pods[0], PodAddresses(file)
+    await ended.look()
+    fail_once(monkeypatch, PermissionError("no"))
+    await ended.provide({"web": pod.wants(VIP)})
+    later = PodAddresses(file)
+    await later.look()
+    await later.provide({"web": pod.wants(VIP)})
+    assert pod.loopback() == {VIP}
+    await later.provide({"web": frozenset()})
+    await later.tidy()
+    assert pod.loopback() == set()
+
+
+async def test_an_address_that_a_pod_has_of_its_own_stays(pods: list[Pod], file: Path) -> None:
+    pod, links = pods[0], PodAddresses(file)
+    pod.run("ip", "address", "add", f"{VIP}/32", "dev", "lo")
+    await links.look()
+    await links.provide({"web": pod.wants(VIP, "10.96.0.11")})
+    assert pod.loopback() == {VIP, "10.96.0.11"}
+    await links.provide({"web": frozenset()})
+    await links.tidy()
+    assert pod.loopback() == {VIP}

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import structlog
 from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
 from kube_nftlb.agent.dsr.survey import ARP, Link, read_links, set_arp, survey
@@ -29,7 +28,7 @@ _NO_DAD = 0x02
 
 @dataclass(frozen=True)
 class _Entry:
-    """The changes in a pod's namespace, and the settings before."""
+    """The changes in a pod's namespace, and the settings before; it may lack what was about to be changed."""
 
     namespace: int
     interface: str
@@ -60,11 +59,14 @@ class PodAddresses:
         self._file = file
         self._wanted: dict[str, frozenset[PodVip]] = {}
         self._record = _read(self._file)
+        self._confirmed: dict[str, tuple[PodLink, frozenset[str]]] = {}
+        """The addresses that this process has found in pods, or added there: the record has also those that failed."""
         self.links = NO_LINKS
 
     async def look(self) -> bool:
         """See ``PodLinks``."""
         before, self.links = self.links, await asyncio.to_thread(survey)
+        self._confirmed = {ip: each for ip, each in self._confirmed.items() if self.links.pods.get(ip) == each[0]}
         return self.links != before
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
@@ -73,12 +75,14 @@ class PodAddresses:
         self._wanted = {farm: wanted for farm, wanted in self._wanted.items() if wanted}
         for ip, wanted in self._by_pod().items():
             pod = self.links.pods.get(ip)
-            if pod is None or not (missing := wanted - self._vips_of(ip, pod)):
+            if pod is None or not (missing := wanted - (present := self._vips_of(ip, pod))):
                 continue
             try:
                 await asyncio.to_thread(self._give, ip, pod, missing)
-            except (OSError, NetlinkError) as error:
-                _log.warning("cannot give a pod the address of a dsr farm", pod_ip=ip, error=str(error))
+                self._confirmed[ip] = pod, present | missing
+            except Exception as error:
+                # Of the pod, whose tenant may do there what he likes: no other pod is to suffer from it.
+                _log.warning("cannot give a pod the address of a dsr farm", pod_ip=ip, error=str(error) or repr(error))
                 self.links = replace(self.links, pods={k: v for k, v in self.links.pods.items() if k != ip})
 
     async def tidy(self) -> None:
@@ -96,8 +100,8 @@ class PodAddresses:
         return found
 
     def _vips_of(self, ip: str, pod: PodLink) -> frozenset[str]:
-        entry = self._record.get(ip)
-        return entry.vips if entry is not None and entry.namespace == pod.namespace else frozenset()
+        known, vips = self._confirmed.get(ip, (pod, frozenset()))
+        return vips if known == pod else frozenset()
 
     def _give(self, ip: str, pod: PodLink, vips: frozenset[str]) -> None:
         def configure() -> None:
@@ -123,6 +127,7 @@ class PodAddresses:
 
     def _take(self, ip: str, entry: _Entry, vips: frozenset[str]) -> None:
         remaining = entry.vips - vips
+        self._confirmed.pop(ip, None)
 
         def restore() -> None:
             with IPRoute() as netlink:
@@ -142,8 +147,9 @@ class PodAddresses:
             _enter(entry.namespace, restore)
         except FileNotFoundError:
             _log.info("pod with addresses of dsr farms has gone", pod_ip=ip)
-        except (OSError, NetlinkError) as error:
-            _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error))
+        except Exception as error:
+            # As above.
+            _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error) or repr(error))
             return
         if remaining:
             self._record[ip] = replace(entry, vips=remaining)
