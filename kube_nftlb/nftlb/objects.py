@@ -153,7 +153,8 @@ class Farm:
 def address_name(farm: str, ip: str, protocol: str, ports: str) -> str:
     """Return the name of an address of a farm in nftlb, which has all addresses in one flat space.
 
-    The name changes with the address itself, because nftlb cannot change one in place.
+    The name changes with the address itself, because nftlb cannot change one in place. In the mode dsr ``ports`` has
+    the interface, too.
     """
     digest = names.digest(ip, protocol, ports)
     return f"{names.shorten(farm, names.NODE_FARM_NAME_MAX - len(digest) - 1)}-{digest}"
@@ -177,6 +178,15 @@ def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
 def recalled(read: Mapping[str, Farm], known: Mapping[str, Farm]) -> dict[str, Farm]:
     """Return farms as read from nftlb; what it never returns is taken from the known farms."""
     return {name: _recalled(farm, known[name]) if name in known else farm for name, farm in read.items()}
+
+
+def located(farm: Farm, known: Farm) -> Farm:
+    """Return a farm as read from nftlb with the interfaces of its addresses: each is the known one of the same name."""
+    addresses = {
+        name: known.addresses.get(name, address) if not address.interface else address
+        for name, address in farm.addresses.items()
+    }
+    return replace(farm, addresses=addresses) if addresses != farm.addresses else farm
 
 
 def _recalled(farm: Farm, known: Farm) -> Farm:

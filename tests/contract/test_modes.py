@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,23 @@ async def test_a_restarted_agent_leaves_the_rules_of_a_dsr_farm_as_they_are(
     await engine.mirror.sync()
     await bring(engine, links, "web", **changes)
     assert await engine.reader.generation() == before
+
+
+async def test_a_restarted_agent_misses_the_listeners_of_a_dsr_farm_that_nftlb_started_without_its_interfaces(
+    engine: Bench,  # noqa: F811 - the fixture's value
+    links: Links,
+) -> None:
+    wanted = view(farm("web", mode="dsr", **BASE, backends=backends(3)), links=links).farm
+    # As it is in the start-up file of an agent that did not know them.
+    lost = replace(
+        wanted, addresses={name: replace(each, interface="", mac="") for name, each in wanted.addresses.items()}
+    )
+    steps = plan_steps(engine.present, {KEEPER: keeper(links.inlets), "web": lost})
+    assert await engine.mirror.send_steps(steps) == {}
+    engine.mirror.locate({"web": wanted})
+    assert "is missing in the kernel" in (await engine.verifier.farm("web") or "")
+    await engine.mirror.reload("web")
+    assert await engine.verifier.farm("web") is None
 
 
 async def test_a_dsr_farm_may_have_a_name_that_nft_cannot_parse(

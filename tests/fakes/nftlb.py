@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ _FARM_DEFAULTS = {
     "queue": "-1",
     "verdict": "log drop accept",
     "intra-connect": "off",
+    "oface": "",
 }
+_NEVER_SHOWN = ("oface", "iface", "ether-addr")
+"""What it takes of farms, addresses and backends, and does not return."""
 _BACKEND_DEFAULTS = {
     "ip-addr": "",
     "port": "",
@@ -179,11 +183,13 @@ class FakeNftlb:
 
     @staticmethod
     def _shown(farm: Mapping[str, Any]) -> dict[str, Any]:
-        shown = {key: value for key, value in farm.items() if (key, value) != ("intra-connect", "off")}
+        def shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in entry.items() if key not in _NEVER_SHOWN}
+
         return {
-            **shown,
-            "addresses": [{**entry, "used": "1"} for entry in farm["addresses"].values()],
-            "backends": list(farm["backends"].values()),
+            **shown({key: value for key, value in farm.items() if (key, value) != ("intra-connect", "off")}),
+            "addresses": [{**shown(entry), "used": "1"} for entry in farm["addresses"].values()],
+            "backends": [shown(entry) for entry in farm["backends"].values()],
             "policies": [],
         }
 
@@ -221,8 +227,19 @@ class FakeKernel(FakeTableReader):
         return FarmRules(rules.listeners & wanted, rules.scheduled, rules.targets)
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
-        found = self._farms().get(farm)
-        return layout.expected_ingress(found) if found is not None else IngressRules(frozenset(), frozenset())
+        if (raw := self._nftlb.farms.get(farm)) is None:
+            return IngressRules(frozenset(), frozenset())
+        found = self._farms()[farm]
+        addresses = {
+            name: replace(each, interface=raw["addresses"][name].get("iface", ""))
+            for name, each in found.addresses.items()
+        }
+        backends = {
+            name: replace(each, options={"ether-addr": raw["backends"][name].get("ether-addr", "")})
+            for name, each in found.backends.items()
+        }
+        rules = layout.expected_ingress(replace(found, addresses=addresses, backends=backends))
+        return IngressRules(rules.listeners & wanted, rules.macs)
 
     async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
         farms = self._farms() | self.stuck

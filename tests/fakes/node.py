@@ -44,6 +44,7 @@ class FakeNode(Generic[E]):
         self.limits = limits or NamespaceLimits()
         self.timing = timing or Timing()
         self.nft, self.clock, self.conntrack = FakeNft(), FakeClock(), FakeConntrack()
+        self.pod_links = FakePodLinks()
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
         self.errors: list[str] = []
@@ -69,7 +70,7 @@ class FakeNode(Generic[E]):
             table,
             self.reader,
             self.reader,
-            FakePodLinks(),
+            self.pod_links,
             self.clock,
             on_progress=self._reported,
             timing=self.timing,

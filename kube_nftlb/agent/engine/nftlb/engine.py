@@ -170,6 +170,7 @@ class NftlbEngine:
         return targets, refused
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
+        self.mirror.locate(targets)
         steps = self._steps(targets)
         self._stale.expect(marks.gone(steps, targets, self.mirror.present))
         self._in_flight = targets

@@ -68,6 +68,17 @@ class Mirror:
         for name, farm in read.items():
             self._set(name, farm)
 
+    def locate(self, targets: Mapping[str, objects.Farm | None]) -> None:
+        """Note on which interfaces nftlb has the addresses of these farms, which an agent that starts cannot read.
+
+        Otherwise nobody would miss listeners there, and nftlb would start without them the next time.
+        """
+        for name, target in targets.items():
+            if target is not None and (farm := self.present.get(name)) is not None:
+                located = objects.located(farm, target)
+                if located is not farm:
+                    self._set(name, located)
+
     def restarted(self) -> bool:
         """Return True if nftlb has been restarted, so that ``present`` is what another process had."""
         return self._client.restarted()
@@ -210,10 +221,20 @@ class Mirror:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
         sessions = {name: await self.sessions.remembered(name)}
         with self._restoring_later(sessions):
-            for state in ("down", "up"):
-                await self._change(request(PutFarm(objects.Farm(name, {"state": state}))), {name})
+            for part in _anew(self.present.get(name), name):
+                await self._change(request(PutFarm(part)), {name})
             await self.sessions.settle(name)
             await self._restore(sessions)
+
+
+def _anew(present: objects.Farm | None, name: str) -> Iterator[objects.Farm]:
+    """Yield what to send one after another to have a farm's rules written anew."""
+    yield objects.Farm(name, {"state": "down"})
+    if present is not None and present.ingress:
+        # nftlb may have started without their interfaces, and looks for them only as it reads an address.
+        outlet = {key: value for key, value in present.options.items() if key == "oface"}
+        yield objects.Farm(name, outlet, present.addresses)
+    yield objects.Farm(name, {"state": "up"})
 
 
 def as_sent(farm: objects.Farm) -> SentFarm:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.agent.dsr.modes import Links, PodLink
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack.entries import Entry
 from tests.builders import farm, raw_backend
 from tests.fakes.node import until
 from tests.unit.agent.engine.nftlb.conftest import Node
+
+POD = PodLink(1, "eth0", "02:00:00:00:00:02", "cni0")
 
 
 async def test_a_start_up_file_that_cannot_be_written_stops_nothing(node: Node) -> None:
@@ -37,6 +40,38 @@ async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None
         return json.loads(path.read_text())["farms"] if path.exists() else []
 
     await until(lambda: [entry["name"] for entry in saved()] == ["web--http"])
+
+
+async def test_nftlb_starts_with_the_interfaces_of_dsr_farms_although_the_agent_was_restarted(node: Node) -> None:
+    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    wanted = [farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])]
+    await node.program(wanted, 20)
+    await node.restart_agent()
+    (node.folder / "nftlb.json").unlink(missing_ok=True)
+    await node.program(wanted, 20)
+    await node.passes(5)
+    saved = json.loads((node.folder / "nftlb.json").read_text())["farms"]
+    assert [entry["iface"] for each in saved for entry in each["addresses"]] == ["eth0", "eth0"]
+    node.nftlb.end()
+    await node.passes(5)
+    assert (node.nftlb.ends, node.loop.progress.drift_repaired, node.reason()) == (1, 0, None)
+    assert node.nftlb.farms["web--http"]["state"] == "up"
+
+
+async def test_a_restarted_agent_misses_the_listeners_of_dsr_farms(node: Node) -> None:
+    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    wanted = [farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])]
+    await node.program(wanted, 20)
+    await node.restart_agent()
+    await node.program(wanted, 20)
+    await node.passes(5)
+    for address in node.nftlb.farms["web--http"]["addresses"].values():
+        del address["iface"]
+    assert "is missing in the kernel" in (await node.engine.drift("web--http") or "")
+    node.reader.foreign_changes += 1
+    await node.passes(5)
+    assert await node.engine.drift("web--http") is None
+    assert (node.loop.progress.drift_repaired, node.reason()) == (1, None)
 
 
 async def test_the_start_up_file_has_the_last_change_before_the_agent_ends(node: Node) -> None:
