@@ -53,7 +53,7 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
         await asyncio.to_thread(remove_all)
     except OSError as error:
         failures.append(f"the routes of announced addresses: {error}")
-    await PodAddresses(settings.pods_file).tidy()
+    await PodAddresses(settings.pods_file).tidy(lambda _: False)
     settings.nftables_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))

@@ -1,5 +1,6 @@
 """Pods as the mode dsr sees them: network namespaces on a bridge, whose tenants may do in them what they like."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -87,6 +88,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "dsr.json"
 
 
+def nobody(_: str) -> bool:
+    """For agents whose engines serve no farm but those that they provide for."""
+    return False
+
+
 def fail_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Have the next change of a pod fail."""
     set_arp, errors = survey.set_arp, [error]
@@ -125,7 +131,7 @@ async def test_an_agent_that_ended_as_it_gave_an_address_has_the_next_one_give_i
     await later.provide({"web": pod.wants(VIP)})
     assert pod.loopback() == {VIP}
     await later.provide({"web": frozenset()})
-    await later.tidy()
+    await later.tidy(nobody)
     assert pod.loopback() == set()
 
 
@@ -136,5 +142,40 @@ async def test_an_address_that_a_pod_has_of_its_own_stays(pods: list[Pod], file:
     await links.provide({"web": pod.wants(VIP, "10.96.0.11")})
     assert pod.loopback() == {VIP, "10.96.0.11"}
     await links.provide({"web": frozenset()})
-    await links.tidy()
+    await links.tidy(nobody)
     assert pod.loopback() == {VIP}
+
+
+async def test_a_new_agent_leaves_the_addresses_of_farms_that_it_does_not_decide_on(
+    pods: list[Pod], file: Path
+) -> None:
+    first, second = pods
+    earlier = PodAddresses(file)
+    await earlier.look()
+    await earlier.provide({"web": first.wants(VIP, "10.96.0.11"), "other": second.wants(VIP)})
+    # One address for two farms, on other ports.
+    await earlier.provide({"stays": first.wants(VIP)})
+    later = PodAddresses(file)
+    await later.look()
+    await later.provide({"web": frozenset()})
+    await later.tidy(lambda farm: farm == "stays")
+    assert (first.loopback(), second.loopback()) == ({VIP}, set())
+    latest = PodAddresses(file)
+    await latest.tidy(lambda farm: farm == "stays")
+    assert first.loopback() == {VIP}
+    await latest.tidy(nobody)
+    assert first.loopback() == set()
+
+
+async def test_what_an_older_version_gave_to_pods_is_taken_back_once_all_engines_are_known(
+    pods: list[Pod], file: Path
+) -> None:
+    (pod, _), arp = pods, {"arp_announce": 0, "arp_ignore": 0}
+    pod.run("ip", "address", "add", f"{VIP}/32", "dev", "lo")
+    entry = {"namespace": pod.inode, "interface": "eth0", "arp": arp, "vips": [VIP]}
+    await asyncio.to_thread(file.write_text, json.dumps({pod.ip: entry}))
+    links = PodAddresses(file)
+    await links.tidy(lambda _: True)
+    assert pod.loopback() == {VIP}
+    await links.tidy(nobody)
+    assert pod.loopback() == set()

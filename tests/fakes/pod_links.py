@@ -1,6 +1,6 @@
 """The links of pods on a node."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodVip
 
@@ -11,6 +11,8 @@ class FakePodLinks:
     def __init__(self, links: Links = NO_LINKS) -> None:
         self.links = links
         self.provided: dict[str, frozenset[PodVip]] = {}
+        self.tidied_for: Callable[[str], bool | None] = lambda _: None
+        """Tells which farms may be served, by the last ``tidy``; None before the first."""
 
     async def look(self) -> bool:
         return False
@@ -18,5 +20,5 @@ class FakePodLinks:
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
         self.provided.update(vips)
 
-    async def tidy(self) -> None:
-        return
+    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+        self.tidied_for = may_be_served

@@ -5,10 +5,9 @@ a farm's backend. Changes are recorded in the run folder, so that a restarted ag
 """
 
 import asyncio
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ import structlog
 from pyroute2 import IPRoute
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
+from kube_nftlb.agent.dsr.record import Entry, Record
 from kube_nftlb.agent.dsr.survey import ARP, Link, read_links, set_arp, survey
 from kube_nftlb.netfilter import namespaces
 from kube_nftlb.netfilter.rtnetlink import own_address
@@ -25,15 +25,8 @@ _log = structlog.get_logger()
 _LOOPBACK = 1
 _NO_DAD = 0x02
 
-
-@dataclass(frozen=True)
-class _Entry:
-    """The changes in a pod's namespace, and the settings before; it may lack what was about to be changed."""
-
-    namespace: int
-    interface: str
-    arp: Mapping[str, int]
-    vips: frozenset[str] = field(default_factory=frozenset)
+_Vips = Mapping[str, frozenset[str]]
+"""Addresses for a pod, each with the names of the farms that it is for."""
 
 
 class PodLinks(Protocol):
@@ -47,8 +40,12 @@ class PodLinks(Protocol):
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
         """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
 
-    async def tidy(self) -> None:
-        """Remove addresses from pods that no farm needs any more."""
+    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+        """Remove addresses from pods that no farm needs any more.
+
+        Those that an earlier agent has given to pods stay while ``provide`` has not been called for their farm, and it
+        may still be served.
+        """
 
 
 class PodAddresses:
@@ -56,9 +53,10 @@ class PodAddresses:
 
     def __init__(self, file: Path) -> None:
         """Record the addresses given to pods in ``file``."""
-        self._file = file
         self._wanted: dict[str, frozenset[PodVip]] = {}
-        self._record = _read(self._file)
+        self._record = Record(file)
+        self._earlier = self._record.farms()
+        """What an earlier agent has given to pods, for farms that this one has not provided for yet."""
         self._confirmed: dict[str, tuple[PodLink, frozenset[str]]] = {}
         """The addresses that this process has found in pods, or added there: the record has also those that failed."""
         self.links = NO_LINKS
@@ -70,54 +68,52 @@ class PodAddresses:
         return self.links != before
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
-        """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
+        """See ``PodLinks``."""
         self._wanted.update(vips)
         self._wanted = {farm: wanted for farm, wanted in self._wanted.items() if wanted}
-        for ip, wanted in self._by_pod().items():
+        self._earlier = {farm: earlier for farm, earlier in self._earlier.items() if farm not in vips}
+        for ip, wanted in _by_pod(self._wanted).items():
             pod = self.links.pods.get(ip)
-            if pod is None or not (missing := wanted - (present := self._vips_of(ip, pod))):
+            if pod is None or not (missing := wanted.keys() - (present := self._vips_of(ip, pod))):
                 continue
             try:
-                await asyncio.to_thread(self._give, ip, pod, missing)
+                await asyncio.to_thread(self._give, ip, pod, {vip: wanted[vip] for vip in missing})
                 self._confirmed[ip] = pod, present | missing
             except Exception as error:
                 # Of the pod, whose tenant may do there what he likes: no other pod is to suffer from it.
                 _log.warning("cannot give a pod the address of a dsr farm", pod_ip=ip, error=str(error) or repr(error))
                 self.links = replace(self.links, pods={k: v for k, v in self.links.pods.items() if k != ip})
+        if self._record.name_farms(_by_pod(self._earlier, self._wanted)):
+            await asyncio.to_thread(self._save)
 
-    async def tidy(self) -> None:
-        """Remove addresses from pods that no farm needs any more."""
-        by_pod = self._by_pod()
-        for ip, entry in list(self._record.items()):
-            if surplus := entry.vips - by_pod.get(ip, frozenset()):
+    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+        """See ``PodLinks``."""
+        self._earlier = {farm: vips for farm, vips in self._earlier.items() if may_be_served(farm)}
+        needed = _by_pod(self._earlier, self._wanted)
+        for ip, entry in list(self._record.entries.items()):
+            if surplus := entry.vips.keys() - needed.get(ip, {}).keys():
                 await asyncio.to_thread(self._take, ip, entry, surplus)
-
-    def _by_pod(self) -> dict[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
-        for wanted in self._wanted.values():
-            for ip, vip in wanted:
-                found[ip] = found.get(ip, frozenset()) | {vip}
-        return found
 
     def _vips_of(self, ip: str, pod: PodLink) -> frozenset[str]:
         known, vips = self._confirmed.get(ip, (pod, frozenset()))
         return vips if known == pod else frozenset()
 
-    def _give(self, ip: str, pod: PodLink, vips: frozenset[str]) -> None:
+    def _give(self, ip: str, pod: PodLink, vips: _Vips) -> None:
         def configure() -> None:
             with IPRoute() as netlink:
                 if (link := _link(netlink, pod.interface, ip)) is None:
                     raise FileNotFoundError(f"the pod has no interface {pod.interface} with its address any more")
                 present = set(map(own_address, netlink.get_addr()))
-                known = self._record.get(ip)
+                known = self._record.entries.get(ip)
                 if known is None or known.namespace != pod.namespace:
                     # For IPv6 the kernel answers for the addresses of the interface alone.
-                    known = _Entry(pod.namespace, pod.interface, {} if ":" in ip else link.arp)
+                    known = Entry(pod.namespace, pod.interface, {} if ":" in ip else link.arp, {})
                 # What is there already is somebody else's. On record before it is done, so that none is forgotten.
-                self._record[ip] = replace(known, vips=known.vips | (vips - present))
-                self._write()
+                added = {vip: farms for vip, farms in vips.items() if vip not in present}
+                self._record.entries[ip] = replace(known, vips={**known.vips, **added})
+                self._record.write()
                 set_arp(netlink, link.index, {name: max(ARP[name], link.arp[name]) for name in known.arp})
-                for vip in sorted(vips - present):
+                for vip in sorted(added):
                     six = ":" in vip
                     extra = {"flags": _NO_DAD} if six else {}
                     netlink.addr("add", index=_LOOPBACK, address=vip, prefixlen=128 if six else 32, **extra)
@@ -125,8 +121,8 @@ class PodAddresses:
         _enter(pod.namespace, configure)
         _log.info("pod has the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
-    def _take(self, ip: str, entry: _Entry, vips: frozenset[str]) -> None:
-        remaining = entry.vips - vips
+    def _take(self, ip: str, entry: Entry, vips: Collection[str]) -> None:
+        remaining = {vip: farms for vip, farms in entry.vips.items() if vip not in vips}
         self._confirmed.pop(ip, None)
 
         def restore() -> None:
@@ -152,33 +148,32 @@ class PodAddresses:
             _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error) or repr(error))
             return
         if remaining:
-            self._record[ip] = replace(entry, vips=remaining)
+            self._record.entries[ip] = replace(entry, vips=remaining)
         else:
-            del self._record[ip]
-        self._write()
+            del self._record.entries[ip]
+        self._save()
 
-    def _write(self) -> None:
-        content = {ip: {**asdict(entry), "vips": sorted(entry.vips)} for ip, entry in self._record.items()}
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps(content))
-        temporary.replace(self._file)
+    def _save(self) -> None:
+        try:
+            self._record.write()
+        except OSError as error:
+            _log.warning("cannot record which addresses pods were given", error=str(error))
+
+
+def _by_pod(*given: Mapping[str, frozenset[PodVip]]) -> dict[str, _Vips]:
+    """Return the addresses of farms by the IP addresses of pods."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for farms in given:
+        for farm, wanted in farms.items():
+            for ip, vip in wanted:
+                vips = found.setdefault(ip, {})
+                vips[vip] = vips.get(vip, frozenset()) | {farm}
+    return dict(found)
 
 
 def _link(netlink: IPRoute, name: str, ip: str) -> Link | None:
     """Return the interface with a name and an address, None if there is none (any more)."""
     return next((link for link in read_links(netlink) if link.name == name and ip in link.ips), None)
-
-
-def _read(file: Path) -> dict[str, _Entry]:
-    try:
-        content = json.loads(file.read_text())
-        return {ip: _Entry(**{**entry, "vips": frozenset(entry["vips"])}) for ip, entry in content.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        # Of another version, or cut off.
-        _log.warning("cannot read which addresses pods were given: they keep them", file=str(file), error=repr(error))
-        return {}
 
 
 def _enter(namespace: int, function: Any) -> None:

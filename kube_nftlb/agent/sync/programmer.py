@@ -217,7 +217,11 @@ class Programmer:
             if await self.read_links(keys):
                 self._state.add(keys)
         if not self._state.has_work:
-            await self._links.tidy()
+            await self._links.tidy(self._may_be_served)
+
+    def _may_be_served(self, name: str) -> bool:
+        """Return True if an engine may have a farm as an earlier agent left it: nobody may know while nftlb is away."""
+        return bool(self._engines.unreachable) or name in self._engines.sent or self._index.key(name) is not None
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""

@@ -467,6 +467,22 @@ async def test_a_farm_with_a_field_that_may_say_who_connects_to_what_stays_as_it
     assert node.reason() == "Invalid"
 
 
+async def test_pods_keep_the_addresses_of_farms_that_may_still_be_served_as_an_earlier_agent_left_them(
+    node: Node,
+) -> None:
+    await node.program([farm(engine="nftables")], 19)
+    await node.restart_agent()
+    node.list([], 20)
+    node.put_unreadable(WEB, 20)
+    await node.settle(20)
+    await until(lambda: bool(node.pod_links.tidied_for("web--http")))
+    assert node.pod_links.tidied_for("gone") is False
+    node.engine.reachable, node.engine.hangs = False, True
+    await until(lambda: bool(node.pod_links.tidied_for("gone")))
+    node.engine.reachable = True
+    await until(lambda: node.pod_links.tidied_for("gone") is False)
+
+
 async def test_a_farm_that_waits_for_its_engine_lags(node: Node) -> None:
     lag = node.loop.progress.lag
     node.list([farm()], 20)
