@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
+from structlog.testing import capture_logs
 
 from kube_nftlb.agent.dsr import survey
 from kube_nftlb.agent.dsr.modes import PodVip
@@ -179,3 +180,30 @@ async def test_what_an_older_version_gave_to_pods_is_taken_back_once_all_engines
     assert pod.loopback() == {VIP}
     await links.tidy(nobody)
     assert pod.loopback() == set()
+
+
+async def test_an_agent_that_sees_no_pods_leaves_the_record_to_one_that_does(
+    pods: list[Pod], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod, links = pods[0], PodAddresses(file)
+    await links.look()
+    await links.provide({"web": pod.wants(VIP)})
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        # As with dsr.enabled: false, without the processes of the host.
+        patch.setattr("kube_nftlb.netfilter.namespaces.other_networks", dict)
+        blind = PodAddresses(file)
+        for _ in range(3):
+            await blind.tidy(nobody)
+    assert [each["event"] for each in logs] == ["cannot take an address from a pod"]
+    assert pod.loopback() == {VIP}
+    await PodAddresses(file).tidy(nobody)
+    assert pod.loopback() == set()
+
+
+@pytest.mark.usefixtures("pods")
+async def test_a_pod_that_has_gone_is_off_the_record_where_others_are_seen(file: Path) -> None:
+    entry = {"namespace": 1, "interface": "eth0", "arp": {}, "vips": {VIP: ["web"]}}
+    await asyncio.to_thread(file.write_text, json.dumps({"10.244.1.9": entry}))
+    links = PodAddresses(file)
+    await links.tidy(nobody)
+    assert json.loads(await asyncio.to_thread(file.read_text)) == {}

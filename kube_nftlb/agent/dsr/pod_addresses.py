@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 from pyroute2 import IPRoute
@@ -59,6 +59,8 @@ class PodAddresses:
         """What an earlier agent has given to pods, for farms that this one has not provided for yet."""
         self._confirmed: dict[str, tuple[PodLink, frozenset[str]]] = {}
         """The addresses that this process has found in pods, or added there: the record has also those that failed."""
+        self._failures: dict[str, str] = {}
+        """Why addresses could not be taken from pods when that was last tried, by IP address."""
         self.links = NO_LINKS
 
     async def look(self) -> bool:
@@ -141,12 +143,16 @@ class PodAddresses:
 
         try:
             _enter(entry.namespace, restore)
-        except FileNotFoundError:
+        except _GoneError:
             _log.info("pod with addresses of dsr farms has gone", pod_ip=ip)
         except Exception as error:
-            # As above.
-            _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error) or repr(error))
+            # As above. It is tried again each time.
+            message = str(error) or repr(error)
+            if self._failures.get(ip) != message:
+                _log.warning("cannot take an address from a pod", pod_ip=ip, error=message)
+            self._failures[ip] = message
             return
+        self._failures.pop(ip, None)
         if remaining:
             self._record.entries[ip] = replace(entry, vips=remaining)
         else:
@@ -176,15 +182,22 @@ def _link(netlink: IPRoute, name: str, ip: str) -> Link | None:
     return next((link for link in read_links(netlink) if link.name == name and ip in link.ips), None)
 
 
-def _enter(namespace: int, function: Any) -> None:
-    """Run a function in the namespace with this inode. Raises OSError if it is gone."""
-    path = namespaces.other_networks().get(namespace)
-    if path is None:
-        raise FileNotFoundError(f"the network namespace {namespace} has gone")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class _GoneError(Exception):
+    """A network namespace does not exist any more."""
+
+
+def _enter(namespace: int, function: Callable[[], None]) -> None:
+    """Run a function in the namespace with this inode. Raises _GoneError if it is gone, OSError if that is not sure."""
+    networks = namespaces.other_networks()
+    if not networks:
+        raise PermissionError("the agent sees no network namespaces of pods, as where dsr.enabled is off")
+    try:
+        descriptor = os.open(networks[namespace], os.O_RDONLY | os.O_CLOEXEC)
+    except (LookupError, FileNotFoundError) as error:
+        raise _GoneError(f"the network namespace {namespace} has gone") from error
     try:
         if os.fstat(descriptor).st_ino != namespace:
-            raise FileNotFoundError(f"the network namespace {namespace} has gone")
+            raise _GoneError(f"the network namespace {namespace} has gone")
         namespaces.in_namespace(descriptor, function)
     finally:
         os.close(descriptor)
