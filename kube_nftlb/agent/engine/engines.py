@@ -1,7 +1,7 @@
 """The engines of a node: which one serves a farm, in which order they change, and what goes on without nftlb.
 
 The engine nftables translates packets before nftlb does. So a farm that moves to it is added there first, then removed
-from nftlb; one that moves away is added to nftlb first.
+from nftlb; one that moves away is added to nftlb first, and stays in nftables until the kernel has it of nftlb.
 
 While nftlb is away or hangs, only its farms wait: they stay as they are, except for what keeps clients out, which is in
 the agent table.
@@ -155,12 +155,28 @@ class Engines:
             to_nftlb = {**self._for(nftlb, changes), **self._moved(nftlb, nftables, changes)}
             if to_nftlb and not self.unreachable:
                 applied.append(await nftlb.apply(to_nftlb))
+                applied.append(Applied(await self._not_moved(changes, applied[-1].refused)))
         except errors.EngineUnreachableError as error:
             self._leave(error)
             return _merge(applied)
-        if moved := self._moved(nftables, nftlb, changes):
+        stay = _merge(applied).refused
+        moved = {name: None for name in self._moved(nftables, nftlb, changes) if name not in stay}
+        if moved:
             applied.append(await nftables.apply(moved))
         return _merge(applied)
+
+    async def _not_moved(self, changes: FarmChanges, refused: Mapping[str, str]) -> dict[str, str]:
+        """Return why farms cannot move to nftlb, which loses them again: the engine nftables goes on serving them.
+
+        That nftlb has taken them proves nothing, and once nftables has lost them nobody knows what they were.
+        """
+        stay = {}
+        for name in self._moved(self._nftables, self._nftlb, changes):
+            if (why := refused.get(name) or await self._nftlb.drift(name)) is not None:
+                stay[name] = why
+        if stay:
+            await self._nftlb.apply(dict.fromkeys(stay))
+        return stay
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""

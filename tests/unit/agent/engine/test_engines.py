@@ -8,7 +8,7 @@ from kube_nftlb.agent.engine.engines import AWAY_AFTER_S, Engines
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
-from kube_nftlb.agent.sync.apply import Applier
+from kube_nftlb.agent.sync.apply import Applier, Outcome
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
@@ -40,8 +40,8 @@ class Both:
 
         engine.apply = recorded  # type: ignore[method-assign] # a fake that tells more
 
-    async def put(self, served: NodeFarm) -> None:
-        await self.applier.apply([FarmChange(served.name, served)])
+    async def put(self, served: NodeFarm) -> Outcome:
+        return await self.applier.apply([FarmChange(served.name, served)])
 
 
 def served(engine: str, name: str = "web--http", ip: str = "10.96.0.10") -> NodeFarm:
@@ -72,6 +72,32 @@ async def test_a_farm_that_moves_is_added_before_it_is_removed(both: Both, befor
     assert both.sent == [(after, "web--http", True), (before, "web--http", False)]
     left = both.nftlb if before == "nftlb" else both.nftables
     assert not left.farms
+
+
+@pytest.mark.parametrize("was_there", [False, True], ids=["new", "as an earlier move left it"])
+async def test_a_farm_that_the_kernel_does_not_take_of_nftlb_stays_in_nftables(both: Both, *, was_there: bool) -> None:
+    await both.put(served("nftables"))
+    assert await both.engines.drift("web--http") is None
+    if was_there:
+        both.nftlb.farms["web--http"] = served("nftlb")
+    both.nftlb.deviations["web--http"] = "a listener is missing in the kernel"
+    both.sent.clear()
+    outcome = await both.put(served("nftlb"))
+    assert outcome.refused == {"web--http": "a listener is missing in the kernel"}
+    assert both.sent == [("nftlb", "web--http", True), ("nftlb", "web--http", False)]
+    assert (list(both.nftables.farms), list(both.nftlb.farms)) == (["web--http"], [])
+    assert await both.applier.revert("web--http")
+    both.nftlb.deviations.clear()
+    assert not (await both.put(served("nftlb"))).refused
+    assert (list(both.nftables.farms), list(both.nftlb.farms)) == ([], ["web--http"])
+
+
+async def test_a_farm_that_nftlb_has_and_does_not_let_change_stays_in_nftables(both: Both) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.farms["web--http"] = served("nftlb", ip="10.96.0.11")
+    both.nftlb.refused["web--http"] = "no"
+    assert (await both.put(served("nftlb"))).refused == {"web--http": "no"}
+    assert list(both.nftables.farms) == ["web--http"]
 
 
 async def test_a_farm_that_the_other_engine_cannot_serve_stays(both: Both) -> None:

@@ -467,6 +467,21 @@ async def test_a_farm_with_a_field_that_may_say_who_connects_to_what_stays_as_it
     assert node.reason() == "Invalid"
 
 
+async def test_a_farm_that_the_kernel_refuses_of_the_engine_it_moves_to_is_served_as_it_was(node: Node) -> None:
+    await node.program([farm(engine="nftables")], 20)
+    node.engine.deviations["web--http"] = "the kernel does not have it"
+    node.engine.irreparable.add("web--http")
+    node.put(farm(engine="nftlb", generation=2, version=21))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert "it stays as it was" in node.loop.progress.problems[WEB].message
+    await node.passes(10)
+    assert (list(node.nftables.farms), list(node.engine.farms)) == (["web--http"], [])
+    node.engine.deviations.clear()
+    await until(lambda: list(node.engine.farms) == ["web--http"])
+    await until(lambda: not node.nftables.farms and node.reason() is None)
+
+
 async def test_pods_keep_the_addresses_of_farms_that_may_still_be_served_as_an_earlier_agent_left_them(
     node: Node,
 ) -> None:
