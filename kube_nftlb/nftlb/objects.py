@@ -50,7 +50,8 @@ class Address:
 
     ``ports`` is a port, a list or a range, and empty with the protocol all.
 
-    In the mode dsr it has the interface on which packets arrive, and its MAC address; nftlb does not return these.
+    In the mode dsr it has the interface on which packets arrive, and its MAC address; nftlb does not return these, but
+    its start-up file has them.
     """
 
     name: str
@@ -171,7 +172,7 @@ def joined(farms: Iterable[str]) -> str:
 
 
 def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
-    """Parse the body of GET /farms. Return the farms by name."""
+    """Parse the body of GET /farms, or a start-up file. Return the farms by name."""
     return {raw["name"]: _farm(raw) for raw in body.get("farms", ())}
 
 
@@ -218,7 +219,8 @@ def _farm(raw: Mapping[str, Any]) -> Farm:
 
 
 def _address(raw: Mapping[str, str]) -> Address:
-    return Address(raw["name"], raw["family"], raw["ip-addr"], raw["ports"], raw["protocol"])
+    inlet = raw.get("iface", ""), raw.get("ether-addr", "")
+    return Address(raw["name"], raw["family"], raw["ip-addr"], raw["ports"], raw["protocol"], *inlet)
 
 
 def _backend(raw: Mapping[str, str]) -> Backend:

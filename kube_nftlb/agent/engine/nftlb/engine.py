@@ -115,7 +115,8 @@ class NftlbEngine:
         await self.mirror.ping()
         if not self._client.patched:
             raise errors.EngineUnreachableError(LACKS_PATCHES)
-        await self.mirror.sync()
+        # A farm that stays as an earlier agent left it is never told what it has.
+        await self.mirror.sync(None if self._loaded else self._startup_file.read_ingress())
         if restarted:
             self.mirror.forget_sessions()
         await self.mirror.restore_sessions()

@@ -60,9 +60,10 @@ class Mirror:
         self._unrestored: dict[str, Remembered] = {}
         """The sessions that a change was to keep which nftlb has not answered."""
 
-    async def sync(self) -> None:
-        """Read what nftlb has. Raises NftlbUnreachableError."""
-        read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
+    async def sync(self, known: Mapping[str, objects.Farm] | None = None) -> None:
+        """Read what nftlb has; what it never returns is as it was, or of ``known``. Raises NftlbUnreachableError."""
+        known = self.present if known is None else known
+        read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), known)
         self.present.clear()
         self.sent.clear()
         for name, farm in read.items():

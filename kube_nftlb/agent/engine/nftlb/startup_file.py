@@ -40,6 +40,17 @@ class StartupFile:
         except (OSError, ValueError, KeyError):
             return True
 
+    def read_ingress(self) -> dict[str, objects.Farm]:
+        """Return the farms in the mode dsr as an earlier agent has saved them, with what nftlb never returns."""
+        try:
+            farms = objects.parse(json.loads(self._path.read_text()))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+            _log.warning("cannot read nftlb's start-up file", error=repr(error))
+            return {}
+        return {name: farm for name, farm in farms.items() if farm.ingress}
+
     def verified(self, farm: objects.Farm) -> None:
         """Save this farm: it is in the kernel."""
         known = self._farms.get(farm.name)

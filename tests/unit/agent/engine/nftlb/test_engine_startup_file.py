@@ -12,7 +12,7 @@ from kube_nftlb.agent.dsr.modes import Links, PodLink
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack.entries import Entry
 from tests.builders import farm, raw_backend
-from tests.fakes.node import until
+from tests.fakes.node import WEB, until
 from tests.unit.agent.engine.nftlb.conftest import Node
 
 POD = PodLink(1, "eth0", "02:00:00:00:00:02", "cni0")
@@ -56,6 +56,33 @@ async def test_nftlb_starts_with_the_interfaces_of_dsr_farms_although_the_agent_
     await node.passes(5)
     assert (node.nftlb.ends, node.loop.progress.drift_repaired, node.reason()) == (1, 0, None)
     assert node.nftlb.farms["web--http"]["state"] == "up"
+
+
+async def test_nftlb_starts_with_dsr_farms_that_a_restarted_agent_leaves_as_they_are(node: Node) -> None:
+    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    await node.program([farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])], 20)
+    await node.passes(5)
+    before = json.loads((node.folder / "nftlb.json").read_text())["farms"]
+    await node.restart_agent()
+    node.list([], 20)
+    node.put_unreadable(WEB, 21)
+    await node.settle(21)
+    assert "web--http" in node.nftlb.farms
+    # Another farm has it saved again.
+    await node.change(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
+    await node.passes(5)
+    after = json.loads((node.folder / "nftlb.json").read_text())["farms"]
+    (saved,) = (each for each in after if each["name"] == "web--http")
+    (known,) = (each for each in before if each["name"] == "web--http")
+    assert [saved[key] for key in ("oface", "addresses")] == [known[key] for key in ("oface", "addresses")]
+    assert [each["ether-addr"] for each in saved["backends"]] == [POD.mac]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"farms": [{}]}', '{"farms": 1}'])
+async def test_a_start_up_file_that_cannot_be_read_stops_nothing(node: Node, content: str) -> None:
+    (node.folder / "nftlb.json").write_text(content)
+    await node.program([farm()], 20)
+    assert "web--http" in node.nftlb.farms
 
 
 async def test_a_restarted_agent_misses_the_listeners_of_dsr_farms(node: Node) -> None:
