@@ -41,6 +41,9 @@ class Budgets:
         self.limits = limits
         self.services: Budget[ServiceKey] = Budget(sys.maxsize, limits.farms)
         """The Services, by the number of farms that they need: one that does not fit gets none."""
+        self.overrides_max = limits.farms * ENTRIES_PER_SHARE
+        self.overrides: Budget[ServiceKey] = Budget(sys.maxsize, self.overrides_max)
+        """The Services, by the number of overrides in all of their farms: of one that does not fit, these have none."""
         self.farms: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
         self.policies: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
 
@@ -58,6 +61,13 @@ class Budgets:
             return None
         message = f"the Services of the namespace need more farms than the {self.limits.farms}"
         return f"{message} that the administrator allows: it is not served, older ones are; each port is a farm or more"
+
+    def refusal_of_overrides(self, key: ServiceKey) -> str | None:
+        """Judge what annotations of Pods say in the farms of a Service."""
+        if not self.overrides.refuses(key):
+            return None
+        message = f"the annotations of its Pods are ignored: of a namespace, {self.overrides_max} annotated Pods count"
+        return f"{message}, each once for each farm of its Service; older Services come first"
 
     def refusal_of_policy(self, key: PolicyKey) -> str | None:
         """Judge a policy."""

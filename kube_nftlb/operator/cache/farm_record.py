@@ -1,5 +1,6 @@
 """Farms in the cache: what decisions need, without whole specs and statuses."""
 
+import functools
 import hashlib
 import json
 import sys
@@ -12,7 +13,7 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.budgets import Rank, farm_rank, farm_size
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus
+from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus, Override
 from kube_nftlb.api.values import AddressType
 from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -26,6 +27,7 @@ _INVALID_SHOWN_MAX = 500
 _DIGEST_SIZE = 8
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
 """The metadata that the rank among farms follows from."""
+_OVERRIDES_SHARED = 1 << 13
 _OF_GARBAGE_COLLECTOR = ("foregroundDeletion", "orphan")
 
 
@@ -254,9 +256,19 @@ def _reference(key: FarmKey, spec: Json) -> Reference | None:
         # Edited; what the operator wrote is about to be restored, and other farms are invalid.
         return None
     family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
+    groups = tuple(
+        each.model_copy(update={"overrides": tuple(map(_shared, each.overrides))}) if each.overrides else each
+        for each in groups
+    )
     of = services(groups, key.namespace)
     most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
     return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most)
+
+
+@functools.lru_cache(_OVERRIDES_SHARED)
+def _shared(override: Override) -> Override:
+    """Return an override once: each of a thousand farms of a Service has the same thousand."""
+    return override
 
 
 def _owner(references: Iterable[Json]) -> Owner | None:

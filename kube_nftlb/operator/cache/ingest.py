@@ -184,6 +184,10 @@ class Ingest:
         self.cache.refused_ips[key] = refused
         return Affected(farms=frozenset(farm.key for farm in self.cache.farms_of(key)))
 
+    def count_overrides(self, key: ServiceKey) -> Affected:
+        """See ``ServiceChanges.count_overrides``."""
+        return self._services.count_overrides(key)
+
     def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
         return self._services.put_api_host(host, ips)

@@ -6,6 +6,7 @@ Each change returns what it makes out of date.
 from collections.abc import Iterable
 
 from kube_nftlb.api.budgets import rank
+from kube_nftlb.api.farm import OVERRIDES_MAX
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
@@ -49,11 +50,22 @@ class ServiceChanges:
         cache.gates.put_service(key, None)
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
-        refitted = cache.budgets.services.remove(key)
+        refitted = cache.budgets.services.remove(key) | cache.budgets.overrides.remove(key)
         asking = cache.service_index.asking_for(self._addresses_of(key)) | self._reserve(key, before, None)
         if cache.addresses is not None:
             cache.addresses.remove(key)
         return Affected(services=frozenset({key, *refitted}) | asking)
+
+    def count_overrides(self, key: ServiceKey) -> Affected:
+        """Count the annotated Pods of a Service, once for each of its farms. Return the others that this affects."""
+        cache = self._cache
+        service, budget = cache.services.get(key), cache.budgets.overrides
+        farms = 0 if cache.budgets.services.refuses(key) else len(cache.service_index.ports(key))
+        pods = len(cache.annotated_pods(key)[:OVERRIDES_MAX]) if farms else 0
+        if service is None or not pods:
+            return Affected(services=frozenset(budget.remove(key)))
+        created = rank(of_service=True, created=service.metadata.creation_timestamp)
+        return Affected(services=frozenset(budget.put(key, created, farms * pods) - {key}))
 
     def keep_addresses(self, key: ServiceKey, service: Service) -> None:
         """Give nobody else the addresses that the status of a Service has which is not known otherwise."""

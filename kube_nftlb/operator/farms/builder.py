@@ -104,11 +104,11 @@ def build(
     farms: list[Wanted] = []
     for key, port, named in farm_ports(service, addresses, outside, options.listen, profile.ports_max):
         protocol = ALL if options.listen.all_ports else port.protocol
-        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, options, options_of_pod, profile)
-        kinds[key.family, protocol] = kind
+        if (kind := kinds.get((key.family, protocol))) is None:
+            kind = kinds[key.family, protocol] = _Kind(key.family, protocol, options, options_of_pod, profile)
+            kind.override(pods[:OVERRIDES_MAX])
+            problems.extend(problem for problem in distinguish(kind.overrides) if problem not in problems)
         kind.farms.append(key.plain_name)
-        overrides = [{"pod": pod, **fields} for pod in pods[:OVERRIDES_MAX] if (fields := kind.backend_fields(pod))]
-        problems.extend(problem for problem in distinguish(overrides) if problem not in problems)
         listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:
             message = f"port {key.port or port.port} has {len(named)} addresses, with their ports more than the limit"
@@ -131,7 +131,7 @@ def build(
                         "weight": 1,
                         "refuse": False,
                         "keepPort": options.listen.keeps_port,
-                        "overrides": overrides,
+                        "overrides": kind.overrides,
                         **({"gatedIPs": gated} if (gated := gated_ips.get(key.family)) else {}),
                     }
                 ],
@@ -182,6 +182,8 @@ class _Kind:
     def __init__(self, family: Family, protocol: str, options: ServiceOptions, pods: Pods, profile: Profile) -> None:
         self.fields, self.refused = options.of(family, protocol, profile.permissions.objection)
         self.farms: list[str] = []
+        self.overrides: list[Spec] = []
+        """What annotations of Pods say, the same list for all farms: there may be a million otherwise."""
         self.refused_pods: dict[Incompatible, list[str]] = {}
         self._family = family
         self._protocol = protocol
@@ -190,7 +192,11 @@ class _Kind:
         self._permissions = profile.permissions
         self._fitted: dict[Given, tuple[Fields, list[Incompatible]]] = {}
 
-    def backend_fields(self, pod: str) -> Fields:
+    def override(self, pods: Iterable[str]) -> None:
+        """Note what the annotations of these Pods say."""
+        self.overrides = [{"pod": pod, **fields} for pod in pods if (fields := self._backend_fields(pod))]
+
+    def _backend_fields(self, pod: str) -> Fields:
         """Return the fields that a pod's annotations set on a backend, except those that the farm cannot have."""
         if not (given := self._pods(pod)):
             return {}

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import NamedTuple
 
+from kube_nftlb.api.budgets import ENTRIES_PER_SHARE
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.ingest import Ingest
@@ -14,7 +15,7 @@ from kube_nftlb.operator.readiness.gated_ips import GatedIPs, gated_ips
 from kube_nftlb.operator.sync.diff import Writes, diff
 
 _LARGE_PORTS = 32
-"""Farms of more ports take more than some milliseconds to build."""
+"""Farms of more ports take more than some milliseconds to build; one counts once more for each 50 annotated Pods."""
 
 
 class Planned(NamedTuple):
@@ -37,14 +38,15 @@ class Planner:
 
     def must_wait(self, key: ServiceKey) -> bool:
         """Return True if ``plan`` would wait for the thread, of which there is one."""
-        service = self._cache.services.get(key)
-        return service is not None and _is_large(service) and self._building.locked()
+        if not self._building.locked() or (service := self._cache.services.get(key)) is None:
+            return False
+        return _is_large(service, self._cache.annotated_pods(key))
 
     async def plan(self, key: ServiceKey) -> Planned | None:
         """Return what a Service needs; None if it changed meanwhile."""
         service, built = self._cache.services.get(key), None
         self._changes.begin(key)
-        if service is not None and _is_large(service):
+        if service is not None and _is_large(service, self._cache.annotated_pods(key)):
             async with self._building:
                 objection = self._objections(key, service).get
                 pods, gated = self._cache.annotated_pods(key), gated_ips(self._cache, key)
@@ -79,9 +81,13 @@ class Planner:
         """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
         if refused := self._cache.budgets.refusal_of_service(key):
             return Built((), (Rejection("TooManyFarms", refused),))
+        ignored = self._cache.budgets.refusal_of_overrides(key)
         options = partial(self._cache.options_of_pod, key.namespace)
-        return build(service, pods, options, self._profile, objection, gated)
+        built = build(service, () if ignored else pods, options, self._profile, objection, gated)
+        if ignored:
+            return built._replace(problems=(*built.problems, Rejection("TooManyOverrides", ignored)))
+        return built
 
 
-def _is_large(service: Service) -> bool:
-    return len(service.spec.ports) > _LARGE_PORTS
+def _is_large(service: Service, annotated_pods: list[str]) -> bool:
+    return len(service.spec.ports) * (1 + len(annotated_pods) // ENTRIES_PER_SHARE) > _LARGE_PORTS

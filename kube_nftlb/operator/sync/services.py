@@ -72,6 +72,7 @@ class ServiceReconciler:
         if self._planner.must_wait(key):
             # Not to wait here: there are only so many workers.
             return _BUILDING_RETRY_S
+        self.queue.add_all(self._ingest.count_overrides(key).services)
         if (planned := await self._planner.plan(key)) is None:
             return 0
         service, writes = planned

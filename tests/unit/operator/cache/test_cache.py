@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.conflicts import FarmKey, rank
+from kube_nftlb.api.farm import Override
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
@@ -476,3 +477,13 @@ def test_a_service_that_needs_no_farm_fits_into_a_full_namespace() -> None:
     ingest.put(SERVICES, raw_service("headless", clusterIP="None", clusterIPs=["None"]))
     assert cache.budgets.refusal_of_service(ServiceKey("default", "web"))
     assert not cache.budgets.refusal_of_service(ServiceKey("default", "headless"))
+
+
+def test_the_farms_of_a_service_share_what_the_annotations_of_its_pods_say() -> None:
+    def override(port: str) -> Override:
+        group = {"service": "web", "port": port, "overrides": [{"pod": "a", "weight": 3}]}
+        record, _ = parse_farm(raw_service_farm(f"web--{port}", port=port, backendsFrom=[group]), None)
+        assert record.reference is not None
+        return record.reference.groups[0].overrides[0]
+
+    assert override("http") is override("https")

@@ -200,6 +200,13 @@ def test_of_too_many_pods_with_annotations_the_first_count() -> None:
     )
 
 
+def test_the_farms_of_a_service_share_what_annotations_of_pods_say() -> None:
+    ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 4)]
+    farms = build(service(ports=ports), ["a"], lambda _: options(weight="3")).farms
+    (shared,) = {id(farm.spec["backendsFrom"][0]["overrides"]) for farm in farms}
+    assert shared
+
+
 def test_as_many_pods_with_annotations_as_allowed_are_no_problem() -> None:
     pods = [f"p{number:05}" for number in range(OVERRIDES_MAX)]
     given = options(weight="3")

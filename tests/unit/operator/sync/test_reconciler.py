@@ -14,6 +14,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
@@ -94,8 +95,8 @@ class RecordingEvents(Events):
 
 
 class Operator:
-    def __init__(self, clock: Callable[[], float]) -> None:
-        cache = Cache(clock=clock)
+    def __init__(self, clock: Callable[[], float], limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008
+        cache = Cache(clock=clock, limits=limits)
         self.ingest = Ingest(cache)
         self.farm_writer = _FarmWriter(self.ingest)
         self.events = RecordingEvents()
@@ -343,6 +344,39 @@ async def test_problems_of_endpoints_are_reported_on_the_farm_and_its_service(re
     await asyncio.sleep(0.1)
     assert referring.events.reported["NftlbFarm web--http", ""] == []
     assert referring.events.reported["Service web", "web--http"] == []
+
+
+async def test_annotations_of_pods_that_do_not_fit_are_ignored_and_told_and_older_services_come_first(
+    virtual_time: VirtualTime,
+) -> None:
+    # Two farms, and so 100 overrides.
+    operator = Operator(virtual_time.now, NamespaceLimits(farms=2))
+    worker = asyncio.create_task(operator.loop.services.work())
+    for number in range(60):
+        kept = slim(raw_pod(f"p{number:02}", annotations={"weight": "3"}))
+        assert kept is not None
+        operator.take(PODS, {**kept, "labels": {"app": "all", **({"half": "yes"} if number < 45 else {})}})
+
+    def overrides() -> dict[str, int]:
+        newest = {body["metadata"]["name"]: body for body in operator.farm_writer.bodies}
+        return {name: len(body["spec"]["backendsFrom"][0]["overrides"]) for name, body in newest.items()}
+
+    def told(name: str) -> list[str]:
+        return [reason for reason, _ in operator.events.reported.get((f"Service {name}", ""), [])]
+
+    async def make(name: str, created: str, **selector: str) -> None:
+        operator.take(SERVICES, raw_service(name, created=created, selector=selector))
+        await asyncio.sleep(1)
+
+    await make("new", "2026-02-02T00:00:00Z", half="yes")
+    assert (overrides(), told("new")) == ({"new--http": 45}, [])
+    await make("old", "2026-01-01T00:00:00Z", app="all")
+    assert overrides() == {"new--http": 0, "old--http": 60}
+    assert (told("new"), told("old")) == (["TooManyOverrides"], [])
+    operator.loop.mark(operator.ingest.forget(SERVICES, ServiceKey("default", "old"), 9))
+    await asyncio.sleep(1)
+    assert (overrides()["new--http"], told("new")) == (45, [])
+    worker.cancel()
 
 
 async def test_annotations_of_pods_are_written_into_the_farm(referring: Operator) -> None:
