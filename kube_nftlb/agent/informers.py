@@ -23,6 +23,7 @@ from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.read_again import read_again
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resource_versions import check_listed
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
@@ -146,8 +147,15 @@ async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckP
         for farm in state.slices_listed(present, int(listing.resource_version)):
             health_checks.put(state.resolved(farm))
 
+    def put_again(raw: Json) -> None:
+        for farm in state.put_slice_again(_slice_key(raw), parsed_slice(raw)):
+            health_checks.put(state.resolved(farm))
+
     handlers = Handlers(replace, put, remove, state.slices_seen)
-    await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
+    watch = list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(read_again(kube, ENDPOINT_SLICES, state.index.slices, put_again))
+        tasks.create_task(watch)
 
 
 def _checked(farm: Farm, state: LoopState) -> Farm:

@@ -59,6 +59,10 @@ class SliceIndex:
         """Return True if endpoints of a Service are missing because its namespace has too many."""
         return not self._cut.isdisjoint(self._of.get(service))
 
+    def cut_with_room(self) -> list[SliceKey]:
+        """Return the slices that lost endpoints, and would get back some if they were put in again."""
+        return [key for key in self._cut if self._endpoints[self._slices[key].namespace] < self._endpoints_max]
+
     def __len__(self) -> int:
         return len(self._slices)
 

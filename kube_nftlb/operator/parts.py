@@ -146,7 +146,8 @@ class Parts:
         pools = self._address_informer
         addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
         gateways = self._gateways.readers() if self._gateways is not None else []
-        return [self._pods.run, *gated, *addresses, *gateways, *followed, self._api_addresses.run]
+        others = [self._informers.read_cut_slices, self._api_addresses.run]
+        return [self._pods.run, *gated, *addresses, *gateways, *followed, *others]
 
     def writers(self) -> list[Work]:
         """Return what writes, in the leader alone."""

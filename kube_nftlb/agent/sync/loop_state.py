@@ -150,6 +150,13 @@ class LoopState:
         farms = (farm for each in affected if (farm := self.index.get(each)) is not None)
         return [farm for farm in farms if farm.spec.health_check_node_port is not None]
 
+    def put_slice_again(self, key: SliceKey, new: Slice | None) -> list[Farm]:
+        """Replace an EndpointSlice that was cut; return the same.
+
+        It changed long ago: by its resourceVersion, all farms would seem not to be programmed since then.
+        """
+        return self.put_slice(key, new, self.slices.reached, None)
+
     def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
         """Remove the EndpointSlices that are not present in a complete list made at a resourceVersion.
 

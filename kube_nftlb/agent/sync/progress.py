@@ -27,6 +27,11 @@ class SliceWatermark:
         """The number of farms that were pending at the last ``update``, or changed since."""
         return len(self._waiting)
 
+    @property
+    def reached(self) -> int:
+        """The resourceVersion up to which the watch has come."""
+        return self._seen
+
     def changed(self, keys: Iterable[FarmKey], version: int) -> None:
         """Note that farms got other endpoints at a resourceVersion."""
         for key in keys:

@@ -47,6 +47,10 @@ class FarmChanges:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
         return self._affected_by_slice(key, self._cache.slices.put(key, version, new))
 
+    def put_slice_again(self, key: SliceKey, version: int, new: Slice | None) -> Affected:
+        """Replace an EndpointSlice that was cut."""
+        return self._affected_by_slice(key, self._cache.slices.put_again(key, version, new))
+
     def remove_slice(self, key: SliceKey, version: int) -> Affected:
         """Remove an EndpointSlice."""
         return self._affected_by_slice(key, self._cache.slices.remove(key, version))

@@ -281,6 +281,10 @@ class Ingest:
         key, new = _name(raw), parse_slice(raw)
         return self._farms.put_slice(key, _version(raw), new) | self._services.put_api_slice(key, new)
 
+    def put_slice_again(self, raw: JsonObject) -> Affected:
+        """Put in an EndpointSlice that was cut, since its namespace had too many endpoints, and has room now."""
+        return self._farms.put_slice_again(_name(raw), _version(raw), parse_slice(raw))
+
     def _remove_slice(self, key: SliceKey, version: int) -> Affected:
         affected = self._farms.remove_slice(key, version)
         is_gone = self.cache.slices.versions.get(key) is None

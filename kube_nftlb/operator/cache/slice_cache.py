@@ -44,6 +44,21 @@ class SliceCache:
         """Return True if endpoints of a Service are left out because its namespace has too many."""
         return self._index.is_cut(service)
 
+    def cut_with_room(self) -> list[SliceKey]:
+        """Return the slices that would get back endpoints that were left out."""
+        return self._index.cut_with_room()
+
+    def get(self, key: SliceKey) -> Slice | None:
+        """Return an EndpointSlice as far as its namespace had room for it."""
+        return self._index.get(key)
+
+    def put_again(self, key: SliceKey, version: int, new: Slice | None) -> SliceChange:
+        """Replace an EndpointSlice that was cut; its version may be the known one."""
+        if version < self.versions.newest(key):
+            return SliceChange()
+        self.versions.put(key, version)
+        return self._move(key, new, version)
+
     def put(self, key: SliceKey, version: int, new: Slice | None) -> SliceChange:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
         return self._move(key, new, version) if self.versions.put(key, version) else SliceChange()

@@ -13,6 +13,7 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.read_again import read_again
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject, Resource
 from kube_nftlb.operator.cache.affected import Affected
@@ -46,6 +47,14 @@ class Informers:
             failed=lambda error: self._failed(resource, error),
         )
         await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
+
+    async def read_cut_slices(self) -> None:
+        """Read EndpointSlices again that were cut and have room, until cancelled."""
+
+        def put(raw: JsonObject) -> None:
+            self._change(ENDPOINT_SLICES, raw, lambda _, each: self._ingest.put_slice_again(each))
+
+        await read_again(self._kube, ENDPOINT_SLICES, self._ingest.cache.slices, put)
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
         self._put(resource, raw)

@@ -10,18 +10,22 @@ import pytest
 from kube_nftlb import errors, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
+from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.table.kernel_features import FeatureProbe
+from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.endpointslices.index import SliceKey
-from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
+from kube_nftlb.endpointslices.slices import Slice, parse_slice
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 from kube_nftlb.limits import NamespaceLimits
 from tests.builders import endpoint, raw_farm, raw_policy, raw_slice
 from tests.fakes.kube import FakeKube
+from tests.fakes.nft import FakeNft
 
 Calls = list[tuple[str, Any]]
 
@@ -212,9 +216,16 @@ async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch:
 class SliceCalls(RecordingInputs):
     """A state that records the slices that it gets, as name, IPs and resourceVersion."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = FarmIndex(Policies(), FeatureProbe(FakeNft()))
+
     def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
         self.calls.append((key[1], (new and [each.ip for each in new.endpoints], version, made_at)))
         return [Farm.model_validate(raw_farm(generation=version))]
+
+    def put_slice_again(self, key: SliceKey, new: Slice | None) -> list[Farm]:
+        return self.put_slice(key, new, self.version, None)
 
     def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
         self.calls.append(("all", sorted(name for _, name in present)))
@@ -244,6 +255,25 @@ async def test_slices_are_told_and_farms_with_health_checks_follow_them() -> Non
     ]
     assert state.version == 10
     assert [call for call in health_checks.calls if call[0] == "put"][-1] == ("put", 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_slice_that_was_cut_is_told_again_once_there_is_room() -> None:
+    kube, state, health_checks = FakeKube(), SliceCalls(), RecordingHealthChecks()
+    state.index.slices = slices = SliceIndex(endpoints_max=1)
+    raw = raw_slice(endpoint("10.244.1.2"), version=7)
+    for name in ("other-1", "web-1"):
+        slices.put(("default", name), parse_slice(raw))
+    kube.put(ENDPOINT_SLICES, raw)
+    task = asyncio.create_task(watch_slices(kube, state, health_checks))
+    await kube.delivered()
+    kube.bookmark(9)
+    slices.put(("default", "other-1"), None)
+    state.calls.clear()
+    await asyncio.sleep(41)
+    assert state.calls == [("web-1", (["10.244.1.2"], 9, None))]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

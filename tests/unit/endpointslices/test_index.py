@@ -92,3 +92,18 @@ def test_a_slice_that_is_replaced_or_removed_gives_its_room_back() -> None:
     index.put(KEY, None)
     index.put(("default", "other-1"), some(3, service="other"))
     assert (len(ips(index, OTHER)), index.is_cut(OTHER)) == (3, False)
+
+
+def test_slices_that_were_cut_are_to_be_read_again_while_their_namespace_has_room() -> None:
+    index = SliceIndex(endpoints_max=3)
+    cut: SliceKey = ("default", "other-1")
+    index.put(KEY, some(3))
+    index.put(cut, some(2, service="other"))
+    assert index.cut_with_room() == []
+    index.put(KEY, some(2))
+    assert index.cut_with_room() == [cut]
+    index.put(cut, some(2, service="other"))
+    assert (ips(index, OTHER), index.is_cut(OTHER), index.cut_with_room()) == (["10.244.0.1"], True, []), "it is full"
+    index.put(KEY, None)
+    index.put(cut, some(2, service="other"))
+    assert (len(ips(index, OTHER)), index.is_cut(OTHER), index.cut_with_room()) == (2, False, [])

@@ -8,12 +8,14 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube.resources import FARMS, SERVICE_CIDRS
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICE_CIDRS
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
-from tests.builders import raw_service_farm
+from tests.builders import endpoint, raw_service_farm, raw_slice
 from tests.fakes.kube import FakeKube
 
 
@@ -105,3 +107,24 @@ async def test_a_list_from_the_memory_of_a_server_that_lags_is_none(cache: Cache
     kube.put(FARMS, raw_service_farm(name="a", version=5))
     async with watching(kube, cache) as task:
         assert not task.done()
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_slice_that_was_cut_is_read_again_once_there_is_room() -> None:
+    kube, cache = FakeKube(), Cache(endpoints_max=2)
+    changed: list[Affected] = []
+    informers = Informers(kube, Ingest(cache), changed.append)
+    Ingest(cache).put(FARMS, raw_service_farm())
+    for name, service in (("other-1", "other"), ("web-1", "web")):
+        raw = raw_slice(endpoint("10.244.0.1"), endpoint("10.244.0.2"), name=name, service=service, version=7)
+        Ingest(cache).put(ENDPOINT_SLICES, kube.put(ENDPOINT_SLICES, raw))
+    web = ServiceKey("default", "web")
+    task = asyncio.create_task(informers.read_cut_slices())
+    await asyncio.sleep(100)
+    assert cache.slices.is_cut(web)
+    Ingest(cache).forget(ENDPOINT_SLICES, ("default", "other-1"), 8)
+    await asyncio.sleep(41)
+    assert not cache.slices.is_cut(web)
+    assert [len(each.endpoints) for each in cache.slices.of(web)] == [2]
+    assert [{key.name for key in each.farms} for each in changed] == [{"web--http"}]
+    task.cancel()
