@@ -150,7 +150,7 @@ class Gateways:
         self._cluster_ips.replace(plan.requests)
         gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._store.addresses)
         plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
-        self._farms.replace(self._overrides.take(plan.farms))
+        self._farms.replace(self._overrides.replace(plan.farms))
         self._statuses.replace(plan)
 
     def _recall_farms(self) -> None:
