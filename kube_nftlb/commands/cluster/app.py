@@ -225,17 +225,16 @@ def release_addresses(
     wait: Annotated[
         bool, typer.Option("--wait", help="Look again until no operator has assigned any for 5 seconds.")
     ] = False,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="The namespace of kube-nftlb. Default: it is looked for.")
-    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also while an operator runs.")] = False,
+    system_namespace: SystemNamespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Take the addresses of pools from all Services, where addresses.enabled is off, or the chart is uninstalled."""
+    """Take the addresses of pools from Services of all namespaces, once addresses.enabled is off or the chart gone."""
     from kube_nftlb.commands.cluster import release_addresses as command
     from kube_nftlb.commands.cluster.queries import Target
 
-    number = _run(command.release(Target(kubeconfig, context, namespace), wait=wait))
+    number = _run(command.release(Target(kubeconfig, context, None, system_namespace), wait=wait, force=force))
     typer.echo(f"{number} Services had addresses of pools, or waited for them")
 
 

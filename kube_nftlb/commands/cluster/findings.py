@@ -88,14 +88,20 @@ def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] |
     return names
 
 
+def leads(lease: JsonObject, now: datetime) -> bool:
+    """Return True if a replica of the operator renews its Lease."""
+    spec = lease["spec"]
+    renewed = timestamps.parse(spec.get("renewTime"))
+    overdue_s = _LEASE_OVERDUE * int(spec.get("leaseDurationSeconds") or 15)
+    return bool(spec.get("holderIdentity")) and renewed is not None and (now - renewed).total_seconds() <= overdue_s
+
+
 def of_programs(seen: ClusterView, now: datetime) -> list[Finding]:
     """Return what is wrong with operator and agents, as far as their Lease and pods show it."""
     found = []
     if seen.lease is not None:
-        spec = seen.lease["spec"]
-        renewed = timestamps.parse(spec.get("renewTime"))
-        overdue_s = _LEASE_OVERDUE * int(spec.get("leaseDurationSeconds") or 15)
-        if not spec.get("holderIdentity") or renewed is None or (now - renewed).total_seconds() > overdue_s:
+        renewed = timestamps.parse(seen.lease["spec"].get("renewTime"))
+        if not leads(seen.lease, now):
             message = "no replica of the operator leads: changes of Services have no effect"
             todo = "check the Deployment kube-nftlb-operator, its pods and their logs"
             found.append(Finding("operator", "", "kube-nftlb-operator", "NoLeader", message, todo, renewed))

@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from kube_nftlb import errors, names
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.finding import condition
-from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed
+from kube_nftlb.commands.cluster.findings import leads
+from kube_nftlb.commands.cluster.installation import namespace_of_programs
+from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target, connected, list_if_allowed
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import LEASES, SERVICES, JsonObject
 
@@ -19,23 +22,36 @@ _LOOK_AGAIN_S: Final = 5.0
 _LOOKS: Final = 24
 
 
-async def release(target: Target, *, wait: bool) -> int:
-    """Take away all addresses that the operator has assigned, and their Leases in ``target.namespace``.
+async def release(target: Target, *, wait: bool, force: bool = False) -> int:
+    """Take away all addresses that the operator has assigned, and their Leases. Return how many Services had one.
 
-    Return how many Services had one.
-
-    With ``wait``, look again until nobody has assigned any for 5 s. Raises UnavailableError if an operator goes on.
+    With ``wait``, look again until nobody has assigned any for 5 s. Raises UnavailableError if an operator goes on, and
+    UsageError if one runs, unless there is to be a ``wait`` for its end, or by ``force``.
     """
     async with connected(target) as kube:
-        had = await _release(kube, target.namespace)
+        namespace = await namespace_of_programs(kube, target)
+        if not (wait or force):
+            await _refuse_running(kube, namespace)
+        had = await _release(kube, namespace)
         for _ in range(_LOOKS if wait else 0):
             await asyncio.sleep(_LOOK_AGAIN_S)
-            if not (again := await _release(kube, target.namespace)):
+            if not (again := await _release(kube, namespace)):
                 return len(had)
             had |= again
     if wait:
         raise errors.UnavailableError("an operator goes on assigning addresses: see that its pods are gone")
     return len(had)
+
+
+async def _refuse_running(kube: Kube, namespace: str | None) -> None:
+    """Raise UsageError if an operator runs, as far as the user may know."""
+    leases = await list_if_allowed(kube, LEASES, namespace, field_selector=f"metadata.name={OPERATOR_LEASE}") or ()
+    for lease in leases:
+        if leads(lease, datetime.now(UTC)):
+            raise errors.UsageError(
+                f"an operator runs in the namespace {lease['metadata']['namespace']}, and may assign other addresses at"
+                " once: say --force if addresses.enabled is off there"
+            )
 
 
 async def _release(kube: Kube, namespace: str | None) -> set[str]:

@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from kube_nftlb import errors, names
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import release_addresses
-from kube_nftlb.commands.cluster.queries import Target
+from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import LEASES, SERVICES, JsonObject, Resource
 from tests.builders import raw_service
 from tests.fakes.kube import FakeKube
@@ -63,6 +64,22 @@ async def test_services_and_leases_are_released_until_nobody_assigns_any(
     assert not service["status"].get("conditions")
     assert kube.find(LEASES, records.name(VIP), "kube-nftlb-system") is None
     assert "service default/web has no address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ago_s", "force", "refused"), [(5, False, True), (5, True, False), (600, False, False)])
+async def test_a_running_operator_keeps_its_addresses(
+    monkeypatch: pytest.MonkeyPatch, ago_s: int, force: bool, refused: bool
+) -> None:
+    kube = cluster(monkeypatch, 1)
+    renewed = timestamps.micros(datetime.now(UTC) - timedelta(seconds=ago_s))
+    metadata = {"name": OPERATOR_LEASE, "namespace": "kube-nftlb-system"}
+    kube.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "x", "renewTime": renewed}})
+    if refused:
+        with pytest.raises(errors.UsageError, match="an operator runs in the namespace kube-nftlb-system"):
+            await release_addresses.release(Target(), wait=False)
+        assert kube.writes == []
+    else:
+        assert await release_addresses.release(Target(), wait=False, force=force) == 1
 
 
 async def test_an_operator_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
