@@ -38,6 +38,8 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
     FARMS,
     GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
     NFTLB_NODES,
     NODES,
     POLICIES,
@@ -122,12 +124,13 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
 
     Raises UsageError if there is no such object.
     """
-    if name is not None and name.partition("/")[0] in gateways.KINDS:
-        return await _why_of_gateway_api(target, name, output)
     namespace = target.namespace
     if name is not None:
         namespace = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
+        kind, _, routed = (name or "").partition("/")
+        if kind in gateways.KINDS and (raw := await _of_gateway_api(kube, kind, routed, namespace_of(target))):
+            return await _why_of_gateway_api(kube, target, raw, output)
         view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
         farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
@@ -153,7 +156,11 @@ async def _why_without_farm(kube: Kube, view: ClusterView, namespace: str, name:
     try:
         service = await kube.get(SERVICES, name, namespace)
     except errors.NotFoundError as error:
-        raise errors.UsageError(f"there is no farm and no Service {name!r} in the namespace {namespace}") from error
+        kind = gateways.KINDS.get(namespace)
+        also = f", and no {kind.kind} {name!r}" if kind is not None else ""
+        raise errors.UsageError(
+            f"there is no farm and no Service {name!r} in the namespace {namespace}{also}"
+        ) from error
     if why := service_findings.why_not_served(service):
         return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
     found = service_findings.no_farm(service, await warnings(kube, namespace, name))
@@ -170,22 +177,25 @@ def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool
     return bool(found)
 
 
-async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool:
-    kind, _, plain = name.partition("/")
-    resource, namespace = gateways.KINDS[kind], namespace_of(target)
-    async with terminal.progress("asking the API server"), connected(target) as kube:
-        try:
-            raw = await kube.get(resource, plain, namespace)
-        except errors.NotFoundError as error:
-            raise errors.UsageError(f"there is no {resource.kind} {plain!r} in the namespace {namespace}") from error
-        view = await farms_and_reports(kube, target, namespace)
-        # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
-        farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
+async def _of_gateway_api(kube: Kube, kind: str, name: str, namespace: str) -> JsonObject | None:
+    """Return an object of Gateway API; None if there is none: a namespace may be called like its kind."""
+    try:
+        return await kube.get(gateways.KINDS[kind], name, namespace)
+    except errors.NotFoundError:
+        return None
+
+
+async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, output: Format) -> bool:
+    namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+    view, parents = await asyncio.gather(farms_and_reports(kube, target, namespace), _parents(kube))
+    # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
+    farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
     now = datetime.now(UTC)
     of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
-    found = [*gateways.of_object(raw), *of_farms]
+    found = [*gateways.of_object(raw, parents), *of_farms]
+    state = "of another controller" if gateways.is_of_another(raw, parents) else "healthy"
     well = [
-        f"{kind} {namespace}/{plain} is healthy",
+        f"{raw['kind'].lower()} {namespace}/{name} is {state}",
         *gateways.addresses_of(raw),
         *(pages.well(farm) for farm in farms),
     ]
@@ -194,17 +204,24 @@ async def _why_of_gateway_api(target: Target, name: str, output: Format) -> bool
 
 async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
     """Return what is wrong with objects of Gateway API, as far as the user may see them, if there are any."""
+    listed = await asyncio.gather(*(_listed(kube, each, namespace) for each in gateways.KINDS.values()))
+    objects = [raw for items in listed for raw in items or ()]
+    return gateways.of_all(objects, await _parents(kube), datetime.now(UTC)) if objects else []
 
-    async def listed(resource: Resource) -> list[JsonObject]:
-        try:
-            items = await list_if_allowed(kube, resource, namespace if resource.namespaced else None) or []
-        except errors.NotFoundError:
-            return []
-        # The items of a list have no kind.
-        return [{**raw, "kind": resource.kind} for raw in items]
 
-    classes, *objects = await asyncio.gather(*(listed(each) for each in (GATEWAY_CLASSES, *gateways.KINDS.values())))
-    return gateways.of_all(classes, [raw for items in objects for raw in items])
+async def _parents(kube: Kube) -> gateways.Parents:
+    kinds = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS)
+    return gateways.Parents(*await asyncio.gather(*(_listed(kube, each, None) for each in kinds)))
+
+
+async def _listed(kube: Kube, resource: Resource, namespace: str | None) -> list[JsonObject] | None:
+    """Return objects of Gateway API; none if there is no such kind, None if the user may not see them."""
+    try:
+        items = await list_if_allowed(kube, resource, namespace)
+    except errors.NotFoundError:
+        return []
+    # The items of a list have no kind.
+    return [{**raw, "kind": resource.kind} for raw in items] if items is not None else None
 
 
 async def get(target: Target, name: str, output: Format) -> None:

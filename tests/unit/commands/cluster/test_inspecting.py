@@ -15,7 +15,18 @@ from kube_nftlb.commands.cluster.inspecting import StatusOptions
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import EVENTS, FARMS, LEASES, NFTLB_NODES, NODES, SERVICES, JsonObject, Resource
+from kube_nftlb.kube.resources import (
+    EVENTS,
+    FARMS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LEASES,
+    NFTLB_NODES,
+    NODES,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
 from tests.builders import raw_farm, raw_node, raw_service, raw_service_farm
 from tests.fakes.kube import FakeKube
 from tests.unit.commands.cluster.test_findings import GOOD, node
@@ -154,3 +165,25 @@ async def test_why_also_looks_at_the_operator(
     kube.put(LEASES, {"metadata": {"name": OPERATOR_LEASE, "namespace": "kube-nftlb-system"}, "spec": spec})
     assert await why(monkeypatch, kube, None)
     assert "operator kube-nftlb-operator" in capsys.readouterr().out
+
+
+async def test_a_namespace_may_be_called_like_a_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    kube.put(FARMS, raw_farm("web", namespace="gateway", status=STATUS))
+    assert not await why(monkeypatch, kube, "gateway/web")
+    assert "farm gateway/web is healthy" in capsys.readouterr().out
+    with pytest.raises(errors.UsageError, match="no Service 'x' in the namespace gateway, and no Gateway 'x'"):
+        await why(monkeypatch, kube, "gateway/x")
+
+
+async def test_a_gateway_of_another_controller_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    kube.put(GATEWAY_CLASSES, {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}})
+    metadata = {"name": "web", "namespace": "default"}
+    kube.put(GATEWAYS, {"kind": "Gateway", "metadata": metadata, "spec": {"gatewayClassName": "x"}})
+    assert not await why(monkeypatch, kube, "gateway/web")
+    assert capsys.readouterr().out == "gateway default/web is of another controller\n"
