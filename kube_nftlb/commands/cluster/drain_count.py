@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan, terminal
-from kube_nftlb.commands.cluster.drain_plan import DRAIN, Member, Open, Plan, PodRef
+from kube_nftlb.commands.cluster.drain_plan import DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.queries import list_if_allowed
+from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, JsonObject
 from kube_nftlb.prose import some_of
@@ -22,8 +23,8 @@ _GONE_EVERY_S: Final = 5.0
 _TAKEN_OVER_S: Final = 30.0
 """Maximum time in seconds for the operator to tell the nodes what an annotation says."""
 
-Look = Callable[[], Awaitable[Iterable[Member]]]
-"""Returns the backends of all farms, as they are now."""
+Look = Callable[[], Awaitable[ClusterView]]
+"""Returns the farms that are concerned, as they are now."""
 
 
 async def pod_or_none(kube: Kube, pod: PodRef) -> JsonObject | None:
@@ -101,7 +102,7 @@ async def count_down(
 
 async def _are_gone(plan: Plan, look: Look) -> bool:
     """Return True if no backend of a plan is there any more. Raises UnavailableError if one no longer drains."""
-    present = drain_plan.remaining(plan, await look())
+    present = drain_plan.remaining(plan, drain_plan.members(await look()))
     if undone := sorted({each.backend.name for each in present if each.backend.state != DRAIN}):
         raise errors.UnavailableError(f"{some_of(undone)} no longer drains: its state was changed meanwhile")
     return not present

@@ -40,11 +40,26 @@ class FarmEdit(NamedTuple):
     backend: str
     entry: JsonObject
     """The body of a server-side apply to drain it; without the entry it no longer drains."""
+    node: str = ""
+    """The node that drains, and the backend with it."""
 
     @property
     def manager(self) -> str:
         """The field manager, one for each backend: an apply removes what the same manager applied before."""
-        return f"{_MANAGER}-{names.digest(*self.farm, self.backend)}"
+        return f"{_of_node(self.node) if self.node else _MANAGER}-{names.digest(*self.farm, self.backend)}"
+
+
+def _of_node(node: str) -> str:
+    """Return what begins the field managers of a node that drains: the backend may be on another one later."""
+    return f"{_MANAGER}-node-{names.digest(node)}"
+
+
+class Applied(NamedTuple):
+    """What a drain has applied to a farm written by hand."""
+
+    farm: FarmKey
+    backend: str
+    manager: str
 
 
 class Member(NamedTuple):
@@ -138,8 +153,11 @@ def of_node(node: str, everything: Sequence[Member]) -> list[Member]:
     return [each for each in everything if each.backend.node_name == node]
 
 
-def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, list[str]]:
-    """Return what to write for the chosen backends, and a sentence for each that cannot be drained."""
+def plan(chosen: Iterable[Member], everything: Iterable[Member], node: str = "") -> tuple[Plan, list[str]]:
+    """Return what to write for the chosen backends, and a sentence for each that cannot be drained.
+
+    ``node`` is the one on which they were chosen, if they were by their node.
+    """
     pods: dict[PodRef, None] = {}
     entries: dict[tuple[FarmKey, str], list[Member]] = {}
     done, problems = [], []
@@ -154,8 +172,34 @@ def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, 
         else:
             entries.setdefault((farm, each.entry), []).append(each)
         done.append(each)
-    edits = tuple(FarmEdit(farm, name, _entry(name, some)) for (farm, name), some in entries.items())
+    edits = tuple(FarmEdit(farm, name, _entry(name, some), node) for (farm, name), some in entries.items())
     return Plan(tuple(pods), edits, tuple(done), _emptied(done, everything)), problems
+
+
+def applied(farms: Iterable[JsonObject], edits: Iterable[FarmEdit], node: str, pod: PodRef | None) -> list[Applied]:
+    """Return what drains have applied to farms: to the backends of ``edits``, by a drain of a node, or for a Pod.
+
+    Without a node or Pod that is meant, ``node`` is empty and ``pod`` None.
+    """
+    found, chosen = [], {(edit.farm, edit.backend) for edit in edits}
+    for raw in farms:
+        key, metadata = FarmKey.of(raw), raw["metadata"]
+        managers = {str(each.get("manager", "")) for each in metadata.get("managedFields") or ()}
+        for manager in sorted(each for each in managers if each.startswith(f"{_MANAGER}-")):
+            for namespace, name in sorted(_entries(raw)):
+                meant = (key, name) in chosen or (namespace, name) == pod
+                meant |= bool(node) and manager.startswith(f"{_of_node(node)}-")
+                if meant and manager.endswith(f"-{names.digest(*key, name)}"):
+                    found.append(Applied(key, name, manager))
+    return found
+
+
+def _entries(raw: JsonObject) -> set[tuple[str, str]]:
+    """Return the names of the entries of a farm that may have a state, with the namespaces of their Pods."""
+    own, spec = raw["metadata"]["namespace"], raw.get("spec") or {}
+    groups = [(each.get("namespace") or own, each.get("overrides") or ()) for each in spec.get("backendsFrom") or ()]
+    overrides = {(where, str(each.get("pod"))) for where, some in groups for each in some}
+    return overrides | {(own, str(each.get("name"))) for each in spec.get("backends") or ()}
 
 
 def _entry(name: str, members: Iterable[Member]) -> JsonObject:

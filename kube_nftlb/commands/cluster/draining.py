@@ -2,27 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from kube_nftlb import errors
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_count, drain_plan, node_addresses, terminal
-from kube_nftlb.commands.cluster.drain_count import Look
+from kube_nftlb.commands.cluster.drain_lookup import Meant, farms_and_slices, look_up
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Member, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import (
-    Target,
-    connected,
-    get_or_none,
-    list_if_allowed,
-    namespace_of,
-    slices_for,
-)
-from kube_nftlb.commands.view import ClusterView, referred
-from kube_nftlb.endpointslices.slices import SERVED_SLICES
+from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, JsonObject
+from kube_nftlb.kube.resources import FARMS, PODS, JsonObject
 
 
 class DrainOptions(NamedTuple):
@@ -34,54 +26,40 @@ class DrainOptions(NamedTuple):
     output: Format = Format.TEXT
 
 
-class _Found(NamedTuple):
-    what: str
-    plan: Plan
-    states: Mapping[PodRef, str | None]
-    """The state that the annotation of each Pod says."""
-    open_node: str
-    """The node that is meant if it takes new Pods, which do not drain; else empty."""
-    announcing: str
-    """The node that is meant if it may announce addresses; else empty."""
-    is_node: bool
-    look: Look
-    """Returns the backends among which these were found, as they are now."""
-
-
 async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     """Drain a backend or a node. Return True if connections are, or may be, still open when the time is up.
 
     Raises UsageError if there is no such backend, or if it is the last one of a farm.
     """
     async with connected(target) as kube:
-        found = await _find(kube, target, name)
-        plan = _drainable(found, options)
+        meant = await look_up(kube, target, name)
+        plan, states = await _drainable(kube, meant, options)
         if plan.emptied and not options.force:
             farms = ", ".join("/".join(each) for each in plan.emptied)
             raise errors.UsageError(
-                f"{found.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
+                f"{meant.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
             )
-        if not plan.members and not found.announcing:
+        if not plan.members and not meant.announcing:
             return False
         # Before anything is written, of which the rest may be refused.
         _note(options, f"undo: kubectl nftlb undrain {name}")
-        if found.announcing:
+        if meant.announcing:
             # Before its backends: clients of the addresses come to it.
-            _note(options, await node_addresses.hand_over(kube, found.announcing))
+            _note(options, await node_addresses.hand_over(kube, meant.name))
         if not plan.members:
             return False
-        await _write_annotations(kube, [pod for pod in plan.pods if pod in found.states], DRAIN)
+        await _write_annotations(kube, [pod for pod in plan.pods if pod in states], DRAIN)
         for edit in plan.edits:
-            await _apply(kube, edit, edit.entry)
-        _note(options, f"{found.what} drains: no new connections of {_counted(plan.members)}")
-        if found.open_node:
-            note = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
-            _note(options, note)
+            await _apply(kube, edit.farm, edit.manager, edit.entry)
+        _note(options, f"{meant.what} drains: no new connections of {_counted(plan.members)}")
+        if meant.node is not None and not (meant.node.get("spec") or {}).get("unschedulable"):
+            _note(options, f"{meant.what} still takes new Pods: kubectl cordon {meant.name} keeps them off")
         if not options.wait:
             return False
         since = await drain_count.taken_over(kube, plan)
         shows = options.output is Format.TEXT
-        count = await drain_count.count_down(kube, plan, since, found.look, timeout_s=options.timeout_s, shows=shows)
+        look = partial(farms_and_slices, kube, meant.namespace, everywhere=meant.node is not None)
+        count = await drain_count.count_down(kube, plan, since, look, timeout_s=options.timeout_s, shows=shows)
     if count is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
@@ -92,88 +70,69 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     return not count.done or bool(count.silent)
 
 
-def _drainable(found: _Found, options: DrainOptions) -> Plan:
-    """Return the plan without backends in another state, which are out as they are and keep no node from being drained.
+async def _drainable(kube: Kube, meant: Meant, options: DrainOptions) -> tuple[Plan, Mapping[PodRef, str | None]]:
+    """Return the plan, and the states of its Pods. Backends in another state are out as they are.
 
-    Raises UsageError for one that was asked for by itself.
+    Raises UsageError if nothing can be drained, or for a backend in another state that was asked for by itself.
     """
-    others = drain_plan.others(found.plan.members, found.states)
-    if others and not found.is_node:
+    if not meant.chosen and not meant.announcing:
+        raise meant.nothing()
+    plan, problems = drain_plan.plan(meant.chosen, meant.everything, meant.node_name)
+    for problem in problems:
+        terminal.note(problem)
+    if not plan.members and not meant.announcing:
+        raise errors.UsageError(f"nothing of {meant.what} can be drained")
+    states = await _states(kube, plan.pods)
+    others = drain_plan.others(plan.members, states)
+    if others and meant.node is None:
         raise errors.UsageError(str(next(iter(others.values()))))
     out = {drained: other for drained, other in others.items() if other.is_out}
     for other in out.values():
         _note(options, f"{other}: it gets no new connections as it is")
-    return found.plan.without(out)
+    return plan.without(out), states
 
 
 async def undrain(target: Target, name: str) -> None:
-    """Give a backend, or the backends of a node, connections again. Raises UsageError if there is no such."""
+    """Give a backend, or the backends of a node, connections again, also where they have moved to.
+
+    Raises UsageError if there is nothing of that name.
+    """
     async with connected(target) as kube:
-        found = await _find(kube, target, name)
-        if found.announcing:
-            await node_addresses.take_back(kube, found.announcing)
-        await _write_annotations(kube, [pod for pod, state in found.states.items() if state == DRAIN], None)
-        written = {edit.farm: await _apply(kube, edit, None) for edit in found.plan.edits}
-    others = drain_plan.others(found.plan.members, found.states, written)
-    if served := [each for each in found.plan.members if each.drained not in others]:
-        terminal.note(f"{found.what} gets connections of {_counted(served)} again")
+        meant = await look_up(kube, target, name)
+        plan, _ = drain_plan.plan(meant.chosen, meant.everything, meant.node_name)
+        states = await _states(kube, plan.pods)
+        if (pod := meant.pod) is not None and (raw := await get_or_none(kube, PODS, pod.name, pod.namespace)):
+            # It may have no endpoint any more.
+            states[pod] = drain_plan.state_of(raw)
+        drained = [pod for pod, state in states.items() if state == DRAIN]
+        applied = drain_plan.applied(meant.view.farms, plan.edits, meant.node_name, meant.pod)
+        if not (plan.members or meant.announcing or drained or applied):
+            raise meant.nothing()
+        if meant.announcing:
+            await node_addresses.take_back(kube, meant.name)
+        await _write_annotations(kube, drained, None)
+        own = [(edit.farm, edit.manager) for edit in plan.edits]
+        managers = dict.fromkeys([*own, *((each.farm, each.manager) for each in applied)])
+        written = {farm: await _apply(kube, farm, manager, None) for farm, manager in managers}
+    others = drain_plan.others(plan.members, states, written)
+    if served := [each for each in plan.members if each.drained not in others]:
+        terminal.note(f"{meant.what} gets connections of {_counted(served)} again")
     for other in others.values():
         terminal.note(f"{other}, which undrain leaves")
+    known = {each.drained for each in plan.members}
+    elsewhere = {f"pod {'/'.join(pod)}": False for pod in drained if pod not in known}
+    for farm, backend, _ in applied:
+        if (farm, backend) not in known:
+            still = DRAIN in drain_plan.states_in(written[farm], backend)
+            elsewhere[f"{backend} of farm {'/'.join(farm)}"] = still
+    for what, still in elsewhere.items():
+        terminal.note(f"{what} {'still drains, by another drain or the manifest' if still else 'no longer drains'}")
 
 
-async def _referring(kube: Kube, namespace: str) -> list[JsonObject]:
-    """Return the farms of other namespaces with backends in this one, as far as the user may see them."""
-
-    def refers(raw: JsonObject) -> JsonObject | None:
-        elsewhere = raw["metadata"]["namespace"] != namespace
-        return raw if elsewhere and any(each.namespace == namespace for each in referred(raw)) else None
-
-    return await list_if_allowed(kube, FARMS, transform=refers) or []
-
-
-async def _find(kube: Kube, target: Target, name: str) -> _Found:
-    """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that there is."""
-    kind, _, plain = name.rpartition("/")
-    if kind not in ("", "pod", "node"):
-        raise errors.UsageError(f"{name!r} must be a pod, a backend, an address, or a node: pod/NAME or node/NAME")
-    namespace = namespace_of(target)
-    async with terminal.progress("asking the API server"):
-        node = await get_or_none(kube, NODES, plain) if kind != "pod" else None
-        # Who drains a backend need not see other namespaces.
-        look = partial(_members, kube, namespace, everywhere=node is not None)
-        everything = await look()
-    backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
-    if node is not None:
-        if backends:
-            raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
-        chosen, what = drain_plan.of_node(plain, everything), f"node {plain}"
-        open_node = plain if not (node.get("spec") or {}).get("unschedulable") else ""
-    else:
-        chosen, what, open_node = backends, f"backend {namespace}/{plain}", ""
-    announcing = plain if node is not None and await node_addresses.in_use(kube) else ""
-    if not chosen and not announcing:
-        hint = "no farm has a backend there" if node is not None else f"namespace {namespace}"
-        raise errors.UsageError(f"no backend or node {plain!r} ({hint})")
-    plan, problems = drain_plan.plan(chosen, everything)
-    for problem in problems:
-        terminal.note(problem)
-    if not plan.members and not announcing:
-        raise errors.UsageError(f"nothing of {what} can be drained")
-    pods = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in plan.pods))
-    states = {pod: drain_plan.state_of(raw) for pod, raw in zip(plan.pods, pods, strict=True) if raw is not None}
-    return _Found(what, plan, states, open_node, announcing, node is not None, look)
-
-
-async def _members(kube: Kube, namespace: str, *, everywhere: bool) -> list[Member]:
-    """Return the backends of the farms of all namespaces, or of those with backends in this one."""
-    where = None if everywhere else namespace
-    farms, slices = await asyncio.gather(
-        kube.list(FARMS, where, not_older_than="0"),
-        kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
-    )
-    foreign = [] if everywhere else await _referring(kube, namespace)
-    more = await slices_for(kube, foreign)
-    return drain_plan.members(ClusterView([*farms.items, *foreign], slices=[*slices.items, *more]))
+async def _states(kube: Kube, pods: Sequence[PodRef]) -> dict[PodRef, str | None]:
+    """Return the states that the annotations of Pods say; a Pod may have gone since its endpoints were listed."""
+    raws = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in pods))
+    return {pod: drain_plan.state_of(raw) for pod, raw in zip(pods, raws, strict=True) if raw is not None}
 
 
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
@@ -182,12 +141,12 @@ async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | No
             await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
 
 
-async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> JsonObject:
+async def _apply(kube: Kube, farm: FarmKey, manager: str, entry: JsonObject | None) -> JsonObject:
     """Write the entry of a backend, or take it back. Return the farm with it."""
-    body: JsonObject = {"metadata": {"namespace": edit.farm.namespace, "name": edit.farm.name}}
+    body: JsonObject = {"metadata": {"namespace": farm.namespace, "name": farm.name}}
     if entry is not None:
         body["spec"] = entry
-    return await kube.apply(FARMS, body, field_manager=edit.manager)
+    return await kube.apply(FARMS, body, field_manager=manager)
 
 
 def _counted(members: Iterable[Member]) -> str:

@@ -286,3 +286,80 @@ async def test_the_operator_is_not_to_blame_for_a_pod_that_goes(
     kube.put(PODS, raw_pod("web-0"))
     kube.put(NFTLB_NODES, counting("n1", {}))
     assert not await asyncio.wait_for(drain(HERE, "web-0", DrainOptions()), 5)
+
+
+class Applying(FakeKube):
+    """Keeps which manager drains a pod in the farm ``front``, as server-side apply does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.managers: list[str] = []
+
+    async def apply(
+        self, resource: Resource, body: JsonObject, *, field_manager: str, subresource: str | None = None
+    ) -> JsonObject:
+        await super().apply(resource, body, field_manager=field_manager, subresource=subresource)
+        self.managers = [each for each in self.managers if each != field_manager]
+        self.managers += [field_manager] if "spec" in body else []
+        return self.put_farm()
+
+    def put_farm(self) -> JsonObject:
+        group: JsonObject = {"service": "web", "port": "http"}
+        if self.managers:
+            group["overrides"] = [{"pod": "web-0", "state": "drain"}]
+        front = raw_farm("front", backends=[], backendsFrom=[group])
+        front["metadata"]["managedFields"] = [{"manager": each, "operation": "Apply"} for each in self.managers]
+        return self.put(FARMS, front)
+
+    def put_pod(self, ip: str, node: str) -> None:
+        self.put(
+            ENDPOINT_SLICES, raw_slice(endpoint(ip, "web-0", node=node), endpoint("10.244.3.9", "web-1", node="n3"))
+        )
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> Applying:
+    """A cluster in which a pod has drained with its node, by a farm written by hand, and is on another one now."""
+    kube = Applying()
+    connect(monkeypatch, kube)
+    kube.remove(FARMS, "hand", "default")
+    kube.put_farm()
+    for node in ("n1", "n2"):
+        kube.put(NODES, raw_node(node))
+    return kube
+
+
+@pytest.mark.parametrize("name", ["n1", "web-0", "pod/web-0", "n2"])
+async def test_undrain_takes_back_what_has_moved_to_another_node(moved: Applying, name: str) -> None:
+    moved.put_pod("10.244.1.2", "n1")
+    await drain(HERE, "n1", DrainOptions(wait=False))
+    assert len(moved.managers) == 1
+    moved.put_pod("10.244.2.2", "n2")
+    await undrain(HERE, name)
+    # The drain of n1 is no business of n2, but its backend is.
+    assert moved.managers == []
+
+
+async def test_undrain_of_a_node_leaves_what_another_drain_has_applied(
+    moved: Applying, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved.put_pod("10.244.1.2", "n1")
+    await drain(HERE, "n1", DrainOptions(wait=False))
+    moved.put_pod("10.244.2.2", "n2")
+    await drain(HERE, "web-0", DrainOptions(wait=False))
+    await undrain(HERE, "n1")
+    assert len(moved.managers) == 1
+    assert "web-0 of farm default/front still drains, by another drain" in capsys.readouterr().err
+
+
+async def test_undrain_finds_a_pod_without_an_endpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(PODS, raw_pod("web-0", annotations={"state": "drain"}))
+    await undrain(HERE, "pod/web-0")
+    assert [each.name for each in kube.writes] == ["web-0"]
+    assert capsys.readouterr().err == "pod default/web-0 no longer drains\n"
+    with pytest.raises(errors.UsageError, match="no backend or node 'web-7'"):
+        await undrain(HERE, "web-7")
