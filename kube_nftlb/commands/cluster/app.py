@@ -132,11 +132,11 @@ def why(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Say in one line for each unhealthy farm what is wrong, since when, and what to do about it."""
-    from kube_nftlb.commands.cluster import inspecting
+    from kube_nftlb.commands.cluster import why as command
     from kube_nftlb.commands.cluster.queries import Target
 
     target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm), system_namespace)
-    _exit_if(_run(inspecting.why(target, farm, output)))
+    _exit_if(_run(command.why(target, farm, output)))
 
 
 def get(

@@ -8,7 +8,9 @@ from typing import Final
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan, terminal
-from kube_nftlb.commands.cluster.drain_plan import DRAIN, Open, Plan, PodRef
+from kube_nftlb.commands.cluster.drain_connections import Open, open_connections
+from kube_nftlb.commands.cluster.drain_plan import DRAIN, Plan, PodRef
+from kube_nftlb.commands.cluster.drain_states import says_drain, state_of
 from kube_nftlb.commands.cluster.queries import list_if_allowed
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
@@ -45,9 +47,9 @@ async def taken_over(kube: Kube, plan: Plan) -> int:
     wanted = {(each.farm, each.entry): each.annotated_pod for each in plan.members}
     while True:
         farms = await _farms(kube, plan)
-        late = {key: pod for key, pod in wanted.items() if not drain_plan.says_drain(farms.get(key[0]), key[1])}
+        late = {key: pod for key, pod in wanted.items() if not says_drain(farms.get(key[0]), key[1])}
         for key, pod in late.items():
-            if pod is not None and drain_plan.state_of(await pod_or_none(kube, pod)) != DRAIN:
+            if pod is not None and state_of(await pod_or_none(kube, pod)) != DRAIN:
                 del wanted[key]
         if not wanted.keys() & late.keys():
             return max((_version(farms[farm]) for farm, _ in wanted if farm in farms), default=0)
@@ -85,11 +87,11 @@ async def count_down(
             if (reports := await list_if_allowed(kube, NFTLB_NODES)) is None:
                 return None
             now = time.monotonic()
-            count = drain_plan.open_connections(plan.addresses, since, reports, gone=gone)
+            count = open_connections(plan.addresses, since, reports, gone=gone)
             if count.uncounted and not gone and now - looked >= _GONE_EVERY_S:
                 # Where nothing drains any more, agents do not count.
                 looked, gone = now, await _are_gone(plan, look)
-                count = drain_plan.open_connections(plan.addresses, since, reports, gone=gone)
+                count = open_connections(plan.addresses, since, reports, gone=gone)
             message = _message(count)
             if shows and message != before and not (count.uncounted and now - began < _COUNTED_S):
                 show(message)

@@ -4,18 +4,16 @@ A backend of a Service drains by an annotation of its Pod: it lasts as long as t
 farm written by hand says it itself, in a field that the command owns, so that ``undrain`` gives it back.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm
-from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.backends import resolve
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.operator.cache.node_record import SILENT
 
 ANNOTATION = f"{names.ANNOTATION_PREFIX}state"
 DRAIN = "drain"
@@ -235,113 +233,3 @@ def remaining(of: Plan, everything: Iterable[Member]) -> list[Member]:
     """Return the backends of a plan that are still there, as they are now."""
     planned = {(each.farm, each.entry, each.backend.ip) for each in of.members}
     return [each for each in everything if (each.farm, each.entry, each.backend.ip) in planned]
-
-
-class Open(NamedTuple):
-    """The open connections to backends that drain."""
-
-    by_node: Mapping[str, int]
-    """Of the nodes that have any."""
-    uncounted: tuple[str, ...]
-    """The nodes that have not counted since the backends drain."""
-    partial: tuple[str, ...] = ()
-    """The nodes that report the busiest backends only, all of these not among them: there may be more connections."""
-    silent: tuple[str, ...] = ()
-    """The nodes whose agents are silent: nobody knows of their connections, nor when that will change."""
-
-    @property
-    def total(self) -> int:
-        """On all nodes, as far as they tell."""
-        return sum(self.by_node.values())
-
-    @property
-    def done(self) -> bool:
-        """True if no connection is open on any node whose agent is not silent."""
-        return not (self.total or self.uncounted or self.partial)
-
-
-def open_connections(
-    addresses: Iterable[tuple[str, int]], since: int, reports: Iterable[JsonObject], *, gone: bool = False
-) -> Open:
-    """Return what nodes report about addresses that have drained since a resourceVersion of farms.
-
-    With ``gone`` the backends are there no more, and a node on which nothing drains has no connections to them.
-    """
-    wanted = set(addresses)
-    counted: dict[str, int] = {}
-    uncounted, partial, silent = [], [], []
-    for report in reports:
-        name, draining = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
-        watermark = int(draining.get("watermark") or 0)
-        if (condition(report, "Ready") or {}).get("reason") == SILENT:
-            silent.append(name)
-            continue
-        if watermark < since and (watermark or not gone):
-            uncounted.append(name)
-            continue
-        busiest = draining.get("busiest") or ()
-        shown = {(each["ip"], each.get("port") or 0): int(each["connections"]) for each in busiest}
-        if here := sum(shown[each] for each in wanted & shown.keys()):
-            counted[name] = here
-        # The list has an end, which backends of other namespaces may fill.
-        if wanted - shown.keys() and int(draining.get("connections") or 0) > sum(shown.values()):
-            partial.append(name)
-    return Open(counted, tuple(sorted(uncounted)), tuple(sorted(partial)), tuple(sorted(silent)))
-
-
-def state_of(pod: JsonObject | None) -> str | None:
-    """Return the state that the annotation of a Pod says; None without one, or if the Pod is gone."""
-    state: str | None = ((pod or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION)
-    return state
-
-
-class Other(NamedTuple):
-    """A backend in another state, and what says so."""
-
-    state: str
-    what: str
-    by: str
-
-    @property
-    def is_out(self) -> bool:
-        """True if it gets no new connections as it is; a state that there is not counts as up."""
-        return self.state in ("off", "down")
-
-    def __str__(self) -> str:
-        return f"{self.what} has the state {self.state}, by {self.by}"
-
-
-def others(
-    members: Iterable[Member], states: Mapping[PodRef, str | None], written: Mapping[FarmKey, JsonObject] | None = None
-) -> dict[Drained, Other]:
-    """Return each backend in a state that drain would replace, and undrain not bring back.
-
-    ``states`` are those that the annotations of Pods say. ``written`` are farms as they are after undrain: what drains
-    in one of them does so by the farm's manifest.
-    """
-    found: dict[Drained, Other] = {}
-    for each in members:
-        if (pod := each.annotated_pod) is not None:
-            if (state := states.get(pod)) not in (None, "up", DRAIN):
-                found[pod] = Other(str(state), f"pod {'/'.join(pod)}", f"its annotation {ANNOTATION}")
-            continue
-        state = each.backend.state
-        if written is not None:
-            state = next((state for state in states_in(written[each.farm], each.entry) if state != "up"), "up")
-        if state not in (("up",) if written is not None else ("up", DRAIN)):
-            what = f"backend {each.entry} of farm {'/'.join(each.farm)}"
-            found[each.farm, each.entry] = Other(state, what, "the farm's manifest")
-    return found
-
-
-def says_drain(raw: JsonObject | None, entry: str) -> bool:
-    """Return True if a farm says that a backend drains; also if the farm is gone."""
-    return raw is None or DRAIN in states_in(raw, entry)
-
-
-def states_in(raw: JsonObject, entry: str) -> list[str]:
-    """Return the states that a farm says a backend has."""
-    spec = raw.get("spec") or {}
-    overrides = [each for group in spec.get("backendsFrom") or () for each in group.get("overrides") or ()]
-    entries = [*(spec.get("backends") or ()), *overrides]
-    return [each["state"] for each in entries if each.get("state") and each.get("pod", each.get("name")) == entry]

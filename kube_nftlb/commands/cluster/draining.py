@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster import drain_count, drain_plan, node_addresses, terminal
+from kube_nftlb.commands.cluster import drain_count, drain_plan, drain_states, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_lookup import Meant, farms_and_slices, look_up
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Member, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
@@ -83,7 +83,7 @@ async def _drainable(kube: Kube, meant: Meant, options: DrainOptions) -> tuple[P
     if not plan.members and not meant.announcing:
         raise errors.UsageError(f"nothing of {meant.what} can be drained")
     states = await _states(kube, plan.pods)
-    others = drain_plan.others(plan.members, states)
+    others = drain_states.others(plan.members, states)
     if others and meant.node is None:
         raise errors.UsageError(str(next(iter(others.values()))))
     out = {drained: other for drained, other in others.items() if other.is_out}
@@ -103,7 +103,7 @@ async def undrain(target: Target, name: str) -> None:
         states = await _states(kube, plan.pods)
         if (pod := meant.pod) is not None and (raw := await get_or_none(kube, PODS, pod.name, pod.namespace)):
             # It may have no endpoint any more.
-            states[pod] = drain_plan.state_of(raw)
+            states[pod] = drain_states.state_of(raw)
         drained = [pod for pod, state in states.items() if state == DRAIN]
         applied = drain_plan.applied(meant.view.farms, plan.edits, meant.node_name, meant.pod)
         if not (plan.members or meant.announcing or drained or applied):
@@ -114,7 +114,7 @@ async def undrain(target: Target, name: str) -> None:
         own = [(edit.farm, edit.manager) for edit in plan.edits]
         managers = dict.fromkeys([*own, *((each.farm, each.manager) for each in applied)])
         written = {farm: await _apply(kube, farm, manager, None) for farm, manager in managers}
-    others = drain_plan.others(plan.members, states, written)
+    others = drain_states.others(plan.members, states, written)
     if served := [each for each in plan.members if each.drained not in others]:
         terminal.note(f"{meant.what} gets connections of {_counted(served)} again")
     for other in others.values():
@@ -123,7 +123,7 @@ async def undrain(target: Target, name: str) -> None:
     elsewhere = {f"pod {'/'.join(pod)}": False for pod in drained if pod not in known}
     for farm, backend, _ in applied:
         if (farm, backend) not in known:
-            still = DRAIN in drain_plan.states_in(written[farm], backend)
+            still = DRAIN in drain_states.states_in(written[farm], backend)
             elsewhere[f"{backend} of farm {'/'.join(farm)}"] = still
     for what, still in elsewhere.items():
         terminal.note(f"{what} {'still drains, by another drain or the manifest' if still else 'no longer drains'}")
@@ -132,7 +132,7 @@ async def undrain(target: Target, name: str) -> None:
 async def _states(kube: Kube, pods: Sequence[PodRef]) -> dict[PodRef, str | None]:
     """Return the states that the annotations of Pods say; a Pod may have gone since its endpoints were listed."""
     raws = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in pods))
-    return {pod: drain_plan.state_of(raw) for pod, raw in zip(pods, raws, strict=True) if raw is not None}
+    return {pod: drain_states.state_of(raw) for pod, raw in zip(pods, raws, strict=True) if raw is not None}
 
 
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:

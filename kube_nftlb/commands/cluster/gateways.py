@@ -59,13 +59,13 @@ class Parents:
 
 def of_object(raw: JsonObject, parents: Parents) -> list[Finding]:
     """Return what is wrong with a Gateway, ListenerSet or route, as far as it is ours, or nobody's."""
-    told: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], Finding] = {}
     for where, condition in _conditions(raw.get("status") or {}):
         if condition.get("status") == "False" and condition.get("type") not in _TOLD_ELSEWHERE:
             finding = _finding(raw, condition["reason"], where + str(condition.get("message", "")), _TODO)
-            told.setdefault((finding.reason, finding.message), finding._replace(since=since(condition)))
+            found.setdefault((finding.reason, finding.message), finding._replace(since=since(condition)))
     unseen = [_finding(raw, NOT_LOOKED_AT, message, _SEE_OPERATOR) for message in dict.fromkeys(_unseen(raw, parents))]
-    return [*unseen, *told.values()]
+    return [*unseen, *found.values()]
 
 
 def _finding(raw: JsonObject, reason: str, message: str, todo: str) -> Finding:

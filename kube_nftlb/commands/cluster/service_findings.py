@@ -71,9 +71,9 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
         if _is_old(raw, now) and (missing := _missing(raw, present)):
             partly = bool(present.get(_key(raw)))
             found.append(_no_farm(raw, view.events, sorted({port for port, _ in missing}) if partly else ()))
-        elif (told_by := _in_part(raw)) is not None:
-            reason, message = told_by["reason"], told_by.get("message", "")
-            found.append(Finding("service", *_key(raw), reason, message, _SEE_REASON, since(told_by)))
+        elif (in_part := _in_part(raw)) is not None:
+            reason, message = in_part["reason"], in_part.get("message", "")
+            found.append(Finding("service", *_key(raw), reason, message, _SEE_REASON, since(in_part)))
     return sorted(found, key=lambda each: (each.namespace, each.name))
 
 
@@ -86,18 +86,18 @@ def _no_farm(raw: JsonObject, events: Iterable[JsonObject], ports: Sequence[str]
     """Return the finding about a Service that has no farm, or none for some ports."""
     named = some_of([port or "without a name" for port in ports])
     what = f"it has no farm for the ports {named}" if ports else "it has no farm"
-    why = told(raw, events)
+    why = reported(raw, events)
     todo = _SEE_REASON if why else _SEE_OPERATOR
     return Finding("service", *_key(raw), "NoFarm", f"{what}: {why or _NOBODY}", todo)
 
 
 def note(raw: JsonObject, events: Iterable[JsonObject]) -> str:
     """Return why a Service has no farm."""
-    return why_not_served(raw) or told(raw, events) or _NOBODY
+    return why_not_served(raw) or reported(raw, events) or _NOBODY
 
 
-def told(raw: JsonObject, events: Iterable[JsonObject]) -> str:
-    """Return what the operator has told about a Service: its newest Warning, or its condition; empty if nothing."""
+def reported(raw: JsonObject, events: Iterable[JsonObject]) -> str:
+    """Return what the operator has said about a Service: its newest Warning, or its condition; empty if nothing."""
     about = [each for each in events if (each.get("involvedObject") or {}).get("uid") == raw["metadata"].get("uid")]
     if about:
         newest = max(about, key=lambda each: str(each.get("lastTimestamp") or ""))
@@ -109,7 +109,7 @@ def told(raw: JsonObject, events: Iterable[JsonObject]) -> str:
 
 
 def _in_part(raw: JsonObject) -> JsonObject | None:
-    """Return the condition of a Service that is not served as it asks, by what its farms do not tell."""
+    """Return the condition of a Service that is not served as it asks, and of which its farms say nothing."""
     found = condition(raw, names.SERVICE_CONDITION)
     return found if found is not None and found["reason"] in _IN_PART else None
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster import drain_plan
-from kube_nftlb.commands.cluster.drain_plan import Member, Open, PodRef
+from kube_nftlb.commands.cluster import drain_connections, drain_plan, drain_states
+from kube_nftlb.commands.cluster.drain_connections import Open
+from kube_nftlb.commands.cluster.drain_plan import Member, PodRef
 from kube_nftlb.commands.view import ClusterView
 from tests.builders import endpoint, raw_backend, raw_farm, raw_nftlb_node, raw_service_farm, raw_slice
 
@@ -78,7 +79,7 @@ def report(name: str, watermark: str, *busiest: Json) -> Json:
 def test_connections_count_once_a_node_has_counted_since_the_drain() -> None:
     ours, other = {"ip": "10.244.1.2", "port": 8080, "connections": 3}, {"ip": "10.0.0.1", "connections": 9}
     reports = [report("n1", "20", ours, other), report("n2", "19", ours), {"metadata": {"name": "n3"}}]
-    counted = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, reports)
+    counted = drain_connections.open_connections({("10.244.1.2", 8080)}, 20, reports)
     assert counted == Open({"n1": 3}, ("n2", "n3"))
     assert counted.total == 3
 
@@ -88,22 +89,22 @@ def test_the_count_of_a_node_that_lists_others_alone_is_not_known() -> None:
     reports = [report("n1", "20", other), report("n2", "20", ours), report("n3", "20", other)]
     for each, connections in zip(reports, (10, 4, 9), strict=True):
         each["status"]["draining"]["connections"] = connections
-    counted = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, reports)
+    counted = drain_connections.open_connections({("10.244.1.2", 8080)}, 20, reports)
     assert counted == Open({"n2": 3}, (), ("n1",))
-    alone = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, reports[:1])
+    alone = drain_connections.open_connections({("10.244.1.2", 8080)}, 20, reports[:1])
     assert (alone.total, alone.done) == (0, False)
-    alone = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, reports[2:])
+    alone = drain_connections.open_connections({("10.244.1.2", 8080)}, 20, reports[2:])
     assert (alone.total, alone.done) == (0, True)
 
 
 def test_a_node_on_which_nothing_drains_has_no_connections_to_backends_that_are_gone() -> None:
     reports = [{"metadata": {"name": "n1"}, "status": {"draining": {}}}, report("n2", "19")]
-    assert drain_plan.open_connections({("10.244.1.2", 8080)}, 20, reports, gone=True) == Open({}, ("n2",))
+    assert drain_connections.open_connections({("10.244.1.2", 8080)}, 20, reports, gone=True) == Open({}, ("n2",))
 
 
 def test_a_node_whose_agent_is_silent_is_not_waited_for() -> None:
     silent = raw_nftlb_node("n2", ready="Unknown", reason="AgentSilent")
-    counted = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, [report("n1", "20"), silent])
+    counted = drain_connections.open_connections({("10.244.1.2", 8080)}, 20, [report("n1", "20"), silent])
     assert (counted, counted.done) == (Open({}, (), silent=("n2",)), True)
 
 
@@ -116,9 +117,9 @@ def test_a_backend_that_has_another_address_is_not_the_one_that_drained() -> Non
 
 def test_a_farm_says_that_a_backend_drains() -> None:
     raw = raw_service_farm(backendsFrom=[{"service": "web", "overrides": [{"pod": "a", "state": "drain"}]}])
-    assert drain_plan.says_drain(raw, "a")
-    assert not drain_plan.says_drain(raw, "b")
-    assert drain_plan.says_drain(None, "a"), "the farm is gone"
+    assert drain_states.says_drain(raw, "a")
+    assert not drain_states.says_drain(raw, "b")
+    assert drain_states.says_drain(None, "a"), "the farm is gone"
 
 
 def test_a_pod_in_two_groups_of_a_farm_drains_in_both() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import connections, inspecting
+from kube_nftlb.commands.cluster import why as why_command
 from kube_nftlb.commands.cluster.connections import Target as Destination
 from kube_nftlb.commands.cluster.connections import Tried
 from kube_nftlb.commands.cluster.inspecting import StatusOptions
@@ -127,8 +128,9 @@ async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None)
     async def connected(_: Target) -> AsyncIterator[FakeKube]:
         yield kube
 
-    monkeypatch.setattr(inspecting, "connected", connected)
-    return await inspecting.why(Target(namespace="default" if name else None), name, Format.TEXT)
+    for module in (inspecting, why_command):
+        monkeypatch.setattr(module, "connected", connected)
+    return await why_command.why(Target(namespace="default" if name else None), name, Format.TEXT)
 
 
 @pytest.mark.parametrize("name", [None, "web"])

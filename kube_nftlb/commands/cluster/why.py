@@ -1,0 +1,130 @@
+"""``kubectl nftlb why``: ask the API server what is wrong, and print it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from kube_nftlb import errors
+from kube_nftlb.commands.cluster import address_findings, findings, gateways, service_findings, terminal
+from kube_nftlb.commands.cluster import status as pages
+from kube_nftlb.commands.cluster.finding import Finding
+from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.cluster.overview import farms_and_reports, warnings
+from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed, namespace_of
+from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import (
+    FARMS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
+
+
+async def why(target: Target, name: str | None, output: Format) -> bool:
+    """Print what is wrong with one farm, one Service, one object of Gateway API, or all. Return True if anything is.
+
+    Raises UsageError if there is no such object.
+    """
+    namespace = target.namespace
+    if name is not None:
+        namespace = name.rpartition("/")[0] or namespace_of(target)
+    async with terminal.progress("asking the API server"), connected(target) as kube:
+        kind, _, routed = (name or "").partition("/")
+        if kind in gateways.KINDS and (raw := await _of_gateway_api(kube, kind, routed, namespace_of(target))):
+            return await _why_of_gateway_api(kube, target, raw, output)
+        view = await farms_and_reports(kube, target, namespace)
+        routing = await _gateway_api(kube, namespace) if name is None else []
+        farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
+        if name is not None and namespace is not None and not farms:
+            return await _why_without_farm(kube, view, namespace, name.rpartition("/")[2], output)
+    plain = name.rpartition("/")[2] if name is not None else None
+    lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
+    unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
+    now = datetime.now(UTC)
+    of_programs = findings.of_programs(view, now)
+    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
+    of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    of_chosen += service_findings.find(replace(view, unserved=unserved), now)
+    found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
+    well = (
+        [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
+    )
+    return _show(found, well, output)
+
+
+async def _why_without_farm(kube: Kube, view: ClusterView, namespace: str, name: str, output: Format) -> bool:
+    """Say why a Service has no farm. Raises UsageError if there is no such Service."""
+    try:
+        service = await kube.get(SERVICES, name, namespace)
+    except errors.NotFoundError as error:
+        kind = gateways.KINDS.get(namespace)
+        also = f", and no {kind.kind} {name!r}" if kind is not None else ""
+        raise errors.UsageError(
+            f"there is no farm and no Service {name!r} in the namespace {namespace}{also}"
+        ) from error
+    if why := service_findings.why_not_served(service):
+        return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
+    found = service_findings.no_farm(service, await warnings(kube, namespace, name))
+    return _show([*findings.of_programs(view, datetime.now(UTC)), found], [], output)
+
+
+def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool:
+    """Print findings, or lines about what is well if there are none. Return True if there are any."""
+    if output is not Format.TEXT:
+        terminal.show_data([pages.as_json(each) for each in found], output)
+    else:
+        now = datetime.now(UTC)
+        terminal.show(*([pages.line(each, now) for each in found] or well))
+    return bool(found)
+
+
+async def _of_gateway_api(kube: Kube, kind: str, name: str, namespace: str) -> JsonObject | None:
+    """Return an object of Gateway API; None if there is none: a namespace may be called like its kind."""
+    try:
+        return await kube.get(gateways.KINDS[kind], name, namespace)
+    except errors.NotFoundError:
+        return None
+
+
+async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, output: Format) -> bool:
+    namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+    view, parents = await asyncio.gather(farms_and_reports(kube, target, namespace), _parents(kube))
+    # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
+    farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
+    now = datetime.now(UTC)
+    of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    found = [*gateways.of_object(raw, parents), *of_farms]
+    state = "of another controller" if gateways.is_of_another(raw, parents) else "healthy"
+    well = [
+        f"{raw['kind'].lower()} {namespace}/{name} is {state}",
+        *gateways.addresses_of(raw),
+        *(pages.well(farm) for farm in farms),
+    ]
+    return _show(found, [terminal.plain(each) for each in well], output)
+
+
+async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
+    """Return what is wrong with objects of Gateway API, as far as the user may see them, if there are any."""
+    listed = await asyncio.gather(*(_listed(kube, each, namespace) for each in gateways.KINDS.values()))
+    objects = [raw for items in listed for raw in items or ()]
+    return gateways.of_all(objects, await _parents(kube), datetime.now(UTC)) if objects else []
+
+
+async def _parents(kube: Kube) -> gateways.Parents:
+    kinds = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS)
+    return gateways.Parents(*await asyncio.gather(*(_listed(kube, each, None) for each in kinds)))
+
+
+async def _listed(kube: Kube, resource: Resource, namespace: str | None) -> list[JsonObject] | None:
+    """Return objects of Gateway API; none if there is no such kind, None if the user may not see them."""
+    try:
+        items = await list_if_allowed(kube, resource, namespace)
+    except errors.NotFoundError:
+        return []
+    # The items of a list have no kind.
+    return [{**raw, "kind": resource.kind} for raw in items] if items is not None else None
