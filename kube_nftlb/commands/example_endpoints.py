@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kube_nftlb import names
+from kube_nftlb import errors, names
 from kube_nftlb.kube.resources import JsonObject
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet")
@@ -39,8 +39,8 @@ def examples(raws: Sequence[JsonObject]) -> Examples:
         spec = service.get("spec")
         if not isinstance(spec, dict) or not spec.get("selector") or _key(service) in sliced:
             continue
-        for pods in _selected(raws, _namespace(service), spec["selector"]):
-            for family in _families(spec):
+        for pods in _selected(raws, service, spec["selector"]):
+            for family in families(spec):
                 ips = [ip for _, ip in zip(pods.names, addresses[family], strict=False)]
                 result.objects.append(_slice(service, pods, family, ips))
                 result.notes.append(f"{pods.owner}: {len(ips)} example pods for Service {'/'.join(_key(service))}")
@@ -50,8 +50,9 @@ def examples(raws: Sequence[JsonObject]) -> Examples:
     return result
 
 
-def _selected(raws: Sequence[JsonObject], namespace: str, selector: Any) -> Iterator[_Pods]:
-    """Yield the pods that a selector selects."""
+def _selected(raws: Sequence[JsonObject], service: JsonObject, selector: Any) -> Iterator[_Pods]:
+    """Yield the pods that the selector of a Service selects. Raises UsageError for some that cannot be read."""
+    namespace = _namespace(service)
     for raw in raws:
         if raw["kind"] not in (*_WORKLOADS, "Pod") or _namespace(raw) != namespace:
             continue
@@ -61,15 +62,32 @@ def _selected(raws: Sequence[JsonObject], namespace: str, selector: Any) -> Iter
         labels = _dict(_dict(template, "metadata"), "labels")
         if not isinstance(selector, dict) or not selector.items() <= labels.items():
             continue
+        if not name:
+            selecting = f"which Service {'/'.join(_key(service))} selects"
+            raise errors.UsageError(f"{raw['kind']} without metadata.name, {selecting}: its pods have no names")
+        _check(f"{raw['kind']} {namespace}/{name}", template, "" if template is raw else "spec.template.")
         replicas = spec.get("replicas", 1)
         number = min(replicas, _PODS_MAX) if isinstance(replicas, int) and raw["kind"] in _WORKLOADS else 1
         each = (name,) if raw["kind"] == "Pod" else tuple(f"{name}-{number}" for number in range(number))
         yield _Pods(f"{raw['kind']} {namespace}/{name}", each, template, raw)
 
 
+def _check(what: str, template: JsonObject, where: str) -> None:
+    """Raise UsageError for a pod, or its template, with containers or ports that are none."""
+    containers = _dict(template, "spec").get("containers") or []
+    for number, container in enumerate(containers if isinstance(containers, list) else [containers]):
+        field = f"{where}spec.containers[{number}]"
+        if not isinstance(container, dict):
+            raise errors.UsageError(f"{what}: {field} is no container: {str(container)[:80]}")
+        ports = container.get("ports") or []
+        for port in ports if isinstance(ports, list) else [ports]:
+            if not isinstance(port, dict):
+                raise errors.UsageError(f"{what}: {field}.ports has {str(port)[:80]}, which is no port")
+
+
 def _slice(service: JsonObject, pods: _Pods, family: str, ips: Sequence[str]) -> JsonObject:
     namespace, name = _key(service)
-    ports = [port for each in service["spec"].get("ports") or () if (port := _port(each, pods.template)) is not None]
+    ports = [port for each in _list(service["spec"], "ports") if (port := _port(each, pods.template)) is not None]
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -110,10 +128,13 @@ def _pod(name: str, namespace: str, template: JsonObject) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
 
 
-def _families(spec: JsonObject) -> list[str]:
-    families = [each for each in spec.get("ipFamilies") or ["IPv4"] if each in _NETWORKS]
+def families(spec: JsonObject) -> list[str]:
+    """Return the IP families that a Service asks for; what is none is left to whoever reads the Service later."""
+    asked = (
+        [each for each in _list(spec, "ipFamilies") if isinstance(each, str)] if spec.get("ipFamilies") else ["IPv4"]
+    )
     both = spec.get("ipFamilyPolicy") in ("PreferDualStack", "RequireDualStack")
-    return [*families, *(family for family in _NETWORKS if both and family not in families)]
+    return [*(each for each in asked if each in _NETWORKS), *(each for each in _NETWORKS if both and each not in asked)]
 
 
 def _addresses(network: str, text: str) -> Iterator[str]:
@@ -130,6 +151,11 @@ def _of_service(raw: JsonObject) -> tuple[str, str]:
 
 def _namespace(raw: JsonObject) -> str:
     return str(_dict(raw, "metadata").get("namespace") or "default")
+
+
+def _list(raw: JsonObject, key: str) -> list[Any]:
+    value = raw.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _dict(raw: JsonObject, key: str) -> JsonObject:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from kube_nftlb import errors
-from kube_nftlb.commands.example_endpoints import examples
+from kube_nftlb.commands.example_endpoints import examples, families
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.informers.kinds import KINDS
 
@@ -150,11 +150,8 @@ def _assigned_ips(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
     """Return the addresses to assign to a Service; empty if it has some already, or needs none."""
     if not isinstance(spec, dict) or spec.get("clusterIP") or spec.get("type") == "ExternalName":
         return []
-    families = spec.get("ipFamilies") or ["IPv4"]
-    if spec.get("ipFamilyPolicy") in ("PreferDualStack", "RequireDualStack"):
-        families = [*families, *({"IPv4", "IPv6"} - set(families))]
     try:
-        return [next(addresses[family]) for family in families if family in addresses]
+        return [next(addresses[family]) for family in families(spec)]
     except StopIteration:
         raise errors.UsageError(
             f"more than {_EXAMPLES} Services without clusterIP, which is all the example addresses; set some"

@@ -16,6 +16,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.commands.profiles import ENGINES, MODES, ChartProfile
 from kube_nftlb.commands.view import ClusterView
@@ -80,9 +81,10 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
     raws: dict[FarmKey, JsonObject] = {}
     problems: list[str] = []
     notes = list(manifests.notes)
+    nodes: list[JsonObject] = []
     for resource, raw in manifests.objects:
         if resource == NODES:
-            ingest.put(resource, raw)
+            problems.extend(_take_node(ingest, raw, nodes))
         elif resource != POLICIES:
             problems.extend(_take(ingest, resource, raw, raws))
     for key, service in sorted(cache.services.items()):
@@ -112,7 +114,7 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice or workload in the manifests: no backends")
     view = ClusterView(
         [raw for _, raw in sorted(raws.items())],
-        _of_kind(manifests, NODES),
+        nodes,
         slices=_of_kind(manifests, ENDPOINT_SLICES),
         policies=_of_kind(manifests, POLICIES),
     )
@@ -136,6 +138,17 @@ def _take(ingest: Ingest, resource: Resource, raw: JsonObject, farms: dict[FarmK
         return
     if resource == FARMS:
         farms[where] = raw
+
+
+def _take_node(ingest: Ingest, raw: JsonObject, nodes: list[JsonObject]) -> Iterator[str]:
+    """Take in a Node, in ``nodes`` too, or yield why it is refused."""
+    try:
+        CoreNode.model_validate(raw)
+    except ValidationError as error:
+        yield f"Node {raw['metadata']['name']}: the API server would reject it: {first_error(error)}"
+        return
+    ingest.put(NODES, raw)
+    nodes.append(raw)
 
 
 def _take_pod(ingest: Ingest, raw: JsonObject) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from kube_nftlb import errors
 from kube_nftlb.cli import app
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
@@ -225,3 +226,39 @@ def test_a_profile_is_what_the_chart_makes_of_it(
     done = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "web.yaml"), *words])
     specs = [farm["spec"] for farm in yaml.safe_load_all(done.stdout)]
     assert {(spec["mode"], spec["engine"]) for spec in specs} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            "{name: shop}",
+            "{generateName: shop-}",
+            "Deployment without metadata.name, which Service default/web selects",
+        ),
+        (
+            "{name: c, image: nginx",
+            "nginx, {image: nginx",
+            r"Deployment default/shop: spec.template.spec.containers\[0\]",
+        ),
+        ("[{name: http, containerPort: 8080}]", "[http]", r"spec.template.spec.containers\[0\].ports has http"),
+    ],
+)
+def test_a_workload_that_cannot_be_read_is_named_with_the_field(before: str, after: str, sentence: str) -> None:
+    assert before in DEPLOYMENT
+    with pytest.raises(errors.UsageError, match=sentence):
+        rendered(SERVICE, DEPLOYMENT.replace(before, after))
+
+
+@pytest.mark.parametrize("families", ["[{a: b}]", "5"])
+def test_a_service_with_other_families_is_rejected_by_the_field(families: str) -> None:
+    service = SERVICE.replace("spec:\n", f"spec:\n  ipFamilies: {families}\n  ipFamilyPolicy: PreferDualStack\n")
+    assert any("Service default/web: the API server" in each for each in rendered(service, DEPLOYMENT).problems)
+    assert any("spec.ipFamilies" in each for each in rendered(service, DEPLOYMENT).problems)
+
+
+@pytest.mark.parametrize("addresses", ["x", "[x]"])
+def test_a_node_that_cannot_be_read_is_rejected_by_the_field(addresses: str) -> None:
+    node = f"apiVersion: v1\nkind: Node\nmetadata: {{name: n1}}\nstatus: {{addresses: {addresses}}}\n"
+    (problem,) = rendered(SERVICE, node).problems
+    assert problem.startswith("Node n1: the API server would reject it: status.addresses")
