@@ -16,7 +16,8 @@ from rich.table import Table
 from kube_nftlb.commands.printable import printable
 
 _PROGRESS_AFTER_S = 1.0
-_PIPED_WIDTH = 200
+_PIPED_WIDTH = 1 << 16
+"""Nothing is as wide: whoever reads a pipe needs whole names."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
 
 
@@ -53,10 +54,10 @@ def note(message: str) -> None:
 
 
 def columns(*names: str) -> Table:
-    """Return a table like kubectl's."""
+    """Return a table like kubectl's. Where it is too wide, names in the first column go on in the next line."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for name in names:
-        table.add_column(name, no_wrap=True)
+    for number, name in enumerate(names):
+        table.add_column(name, no_wrap=number > 0, overflow="fold")
     return table
 
 

@@ -1,8 +1,11 @@
 """What commands print."""
 
 import asyncio
+import io
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
@@ -40,3 +43,29 @@ async def test_what_a_node_says_commands_no_terminal(capsys: pytest.CaptureFixtu
     stream.feed_eof()
     await trace._show_errors(stream)  # noqa: SLF001 - what relays it
     assert capsys.readouterr().err == "?[2J?]0;title??\n"
+
+
+NAME = "worker-with-a-name-as-cloud-providers-give-them.eu-central-1.compute.internal"
+
+
+def table() -> Table:
+    made = terminal.columns("NODE", *(f"COLUMN {number}" for number in range(9)))
+    made.add_row(NAME, *("number",) * 9)
+    return made
+
+
+def test_a_pipe_has_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(terminal.plain(NAME * 3), table())
+    assert NAME * 3 in capsys.readouterr().out.splitlines()
+    terminal.show(table())
+    assert capsys.readouterr().out.splitlines()[1].split() == [NAME, *("number",) * 9]
+
+
+def test_only_names_wrap_on_a_narrow_terminal() -> None:
+    narrow = Console(width=140, file=io.StringIO())
+    with narrow.capture() as captured:
+        narrow.print(table())
+    lines = captured.get().splitlines()
+    assert lines[0].split() == ["NODE", *(word for number in range(9) for word in ("COLUMN", str(number)))]
+    second = lines[0].index("COLUMN 0")
+    assert "".join(line[:second].strip() for line in lines[1:]) == NAME
