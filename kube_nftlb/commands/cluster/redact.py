@@ -25,6 +25,8 @@ _KEPT_NAMES = frozenset(
 _IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:([.-])\d{1,3})(?:\1\d{1,3}){2}(?!\.?\d)")
 """Also with dashes, as in the names of backends without a Pod."""
 _IPV6 = re.compile(r"(?<![\w:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:])")
+_DASHED_IPV6 = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{0,4}(?:-[0-9a-fA-F]{0,4}){2,}(?![0-9A-Za-z])")
+"""What may be one with dashes, as in the names of backends without a Pod, with a port, and of Leases of addresses."""
 _MAY_BE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _BORDER = re.compile(r"[.-]+")
 _DROPPED = ("env", "envFrom", "args")
@@ -70,8 +72,10 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a text with its addresses and names replaced, as far as they are to be hidden."""
         if Hide.ADDRESSES in self._hidden:
-            text = _IPV4.sub(lambda found: self._address(found[0]), text)
             text = _IPV6.sub(lambda found: self._address(found[0]), text)
+            # Four numbers of it may look like an IPv4 address.
+            text = _DASHED_IPV6.sub(lambda found: self._dashed(found[0]), text)
+            text = _IPV4.sub(lambda found: self._address(found[0]), text)
         if Hide.NAMES in self._hidden:
             text = _MAY_BE_NAME.sub(lambda found: self._name(found[0]), text)
         return text
@@ -84,6 +88,19 @@ class Redactor:
         if address.is_loopback or address.is_unspecified:
             return text
         return f"ip{address.version}-{self._digest(str(address))}"
+
+    def _dashed(self, text: str) -> str:
+        """Replace an address with dashes, wherever it begins and ends, with what may be its port or its last part."""
+        parts = text.split("-")
+        for size in range(len(parts), 2, -1):
+            for begin in range(len(parts) - size + 1):
+                part = parts[begin : begin + size]
+                if (whole := self._address(":".join(part))) == ":".join(part):
+                    continue
+                without_port = self._address(":".join(part[:-1]))
+                hidden = without_port if without_port != ":".join(part[:-1]) else whole
+                return "-".join([*parts[:begin], hidden, *parts[begin + size :]])
+        return text
 
     def _name(self, text: str) -> str:
         """Replace a name, also where it is a part of the name of a chain."""

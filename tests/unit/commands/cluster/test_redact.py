@@ -1,6 +1,7 @@
 """The details that a bug report leaves out."""
 
 import json
+import re
 
 import pytest
 
@@ -54,6 +55,33 @@ def test_addresses_are_hidden_wherever_they_are(text: str) -> None:
     assert "10-1-2" not in hidden
     assert "fd00::" not in hidden
     assert redactor(Hide.NAMES).text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("2001-db8-5--7-443", "{}"),
+        ("backend 2001-db8-5--7-443, next", "backend {}, next"),
+        ("address-2001-0db8-0005-0000-0000-0000-0000-0007", "address-{}"),
+        ("2001-db8-5-0-0-0-0-7-443", "{}-443"),
+        ("front--2001-db8-5--7", "front--{}"),
+    ],
+)
+def test_addresses_with_dashes_are_hidden_by_the_same_word(text: str, hidden: str) -> None:
+    word = redactor(Hide.ADDRESSES).text("2001:db8:5::7")
+    said = redactor(Hide.ADDRESSES).text(text)
+    assert "db8" not in said
+    if text.endswith("7"):
+        assert re.fullmatch(hidden.format("ip6-[0-9a-f]{6}"), said)
+    else:
+        assert said == hidden.format(word)
+
+
+@pytest.mark.parametrize(
+    "text", ["web--http", "web--80-a", "a1b2c3d4-1234-1234-1234-a1b2c3d4e5f6", "2026-01-01", "a-b"]
+)
+def test_names_with_dashes_are_no_addresses(text: str) -> None:
+    assert redactor(Hide.ADDRESSES).text(text) == text
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1", "0.0.0.0", "::1", "version 1.0.7", "12:30:59", "aa:bb:cc:dd:ee:ff"])
