@@ -36,6 +36,8 @@ _ASKED = {
     "nftlb-farms.json": ("kube-nftlb", "nftlb", "GET", "/farms"),
 }
 """The commands on a node, by the name of the file for their output."""
+_UNANSWERED = (errors.KubeError, errors.KubeUnreachableError)
+"""What one request may end with, though others are answered."""
 _ABSENT = "No such file or directory"
 
 
@@ -87,18 +89,21 @@ class _Part(NamedTuple):
 async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[str]]:
     """Write the archive; return its path, and a sentence for each part that is missing.
 
-    Raises UsageError if a node does not exist or the file cannot be written.
+    Raises UsageError if a node does not exist or the file cannot be written, KubeUnreachableError if the API
+    server answers nothing at all, and NotFoundError if kube-nftlb is not installed.
     """
     now = datetime.now(UTC)
     path = options.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
-        seen = await overview(kube, target, target.namespace)
-        nodes = _nodes(seen, options.nodes, now)
+        seen, failed = await _overview(kube, target)
+        nodes = _nodes(seen, options.nodes, now) if failed is None else sorted(options.nodes)
         on_each = on_nodes(target, options.node_command, seen.pods or ())
         # Logs name farms of all namespaces.
         everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
-        parts = [*_summary(seen, now), *(_object_part(*each, target.namespace) for each in objects)]
+        if failed is not None and not any(raws for _, raws, _ in objects):
+            raise failed
+        parts = [_summary(seen, failed, now), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods or ())]
         parts += await _from_nodes(on_each, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
@@ -125,21 +130,31 @@ def _nodes(seen: ClusterView, wanted: tuple[str, ...], now: datetime) -> list[st
     return sorted(names, key=lambda name: (name not in ill, name))[:NODES_MAX]
 
 
-def _summary(seen: ClusterView, now: datetime) -> Iterable[_Part]:
-    yield _Part("status.json", json.dumps(pages.status_json(seen, find(seen, now), now), indent=1))
+async def _overview(kube: Kube, target: Target) -> tuple[ClusterView, errors.KubeUnreachableError | None]:
+    """Return the state of the cluster; without one, the error of the request that the API server did not answer."""
+    try:
+        return await overview(kube, target, target.namespace), None
+    except errors.KubeUnreachableError as error:
+        return ClusterView(), error
+
+
+def _summary(seen: ClusterView, failed: errors.KubeUnreachableError | None, now: datetime) -> _Part:
+    if failed is not None:
+        return _Part("status.json", "", str(failed))
+    return _Part("status.json", json.dumps(pages.status_json(seen, find(seen, now), now), indent=1))
 
 
 async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[tuple[str, list[JsonObject], str]]:
     """Yield the objects of each kind, or why they cannot be read."""
     try:
         yield "version", [{"metadata": {}, "client": __version__, "server": await kube.request("GET", "/version")}], ""
-    except errors.KubeError as error:
+    except _UNANSWERED as error:
         yield "version", [], str(error)
     for kind in _KINDS:
         where = namespace if kind.namespaced else None
         try:
             listed = await kube.list(kind.resource, where, label_selector=kind.labels, field_selector=kind.fields)
-        except errors.KubeError as error:
+        except _UNANSWERED as error:
             yield kind.resource.plural, [], str(error)
             continue
         yield kind.resource.plural, [raw for raw in listed.items if _concerns(kind.resource, raw)], ""
@@ -178,7 +193,7 @@ async def _logs(kube: Kube, pods: Iterable[JsonObject]) -> AsyncIterator[_Part]:
                 try:
                     path = resources.PODS.path(namespace, name, "log")
                     text = await kube.text(path, {**query, "previous": str(previous).lower()})
-                except errors.KubeError as error:
+                except _UNANSWERED as error:
                     # Most containers have never restarted.
                     if not previous:
                         yield _Part(file, "", str(error))
