@@ -6,8 +6,9 @@ from typing import Literal, NamedTuple
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
-Severity = Literal["blocks", "differs", "note"]
-"""``blocks``: connections would fail. ``differs``: something behaves in another way, or needs a setting."""
+Severity = Literal["blocks", "unknown", "differs", "note"]
+"""``blocks``: connections would fail. ``unknown``: they may fail, and nothing here tells. ``differs``: something
+behaves in another way, or needs a setting."""
 
 _SHOWN = 5
 

@@ -63,11 +63,18 @@ def _kernel(node: JsonObject) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
-def of_network_policies(policies: Iterable[JsonObject]) -> Iterator[Finding]:
-    """Yield the NetworkPolicies that admit clients by what the mode snat hides."""
+def of_network_policies(policies: Iterable[JsonObject] | None) -> Iterator[Finding]:
+    """Yield the NetworkPolicies that admit clients by what the mode snat hides; None: they cannot be listed."""
+    if policies is None:
+        message = (
+            "the NetworkPolicies cannot be listed; those that choose clients do not know them with the chart's profile"
+            " nftlb (mode snat)"
+        )
+        action = "ask somebody who may list them to run this, or install with profile=kube-proxy"
+        yield Finding("unknown", "NetworkPoliciesUnknown", message, action)
     choosing = tuple(
         f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-        for raw in policies
+        for raw in policies or ()
         if any(rule.get("from") for rule in (raw.get("spec") or {}).get("ingress") or ())
     )
     if choosing:
@@ -75,7 +82,7 @@ def of_network_policies(policies: Iterable[JsonObject]) -> Iterator[Finding]:
             "these NetworkPolicies choose clients, but with the chart's profile nftlb (mode snat) they see a node,"
             " not the client of a Service: clients that a policy admits may fail, and others may pass"
         )
-        yield Finding("differs", "NetworkPolicies", message, "install with profile=kube-proxy", choosing)
+        yield Finding("unknown", "NetworkPolicies", message, "install with profile=kube-proxy", choosing)
 
 
 def of_programs(daemon_sets: Iterable[JsonObject], cilium: JsonObject | None) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=_DONE_EXITS)(release_addresses)
     app.command(epilog=_DONE_EXITS)(sysdump)
     app.command(epilog=statuses("no packet arrived.", "the connection was traced."))(trace)
-    app.command(epilog=statuses("connections would fail.", "nodes can be moved."))(preflight)
+    app.command(epilog=statuses("connections would, or may, fail.", "nodes can be moved."))(preflight)
     app.command(epilog=_DONE_EXITS)(version)
 
 

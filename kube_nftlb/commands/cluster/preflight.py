@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, Final
 
-from kube_nftlb.commands.before.finding import Survey, names_of, text
-from kube_nftlb.commands.before.judge import is_safe, judge
+from kube_nftlb.commands.before.finding import Survey, text
+from kube_nftlb.commands.before.judge import is_safe, judge, verdict
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed
@@ -34,9 +34,8 @@ async def preflight(target: Target, output: Format, profile: ChartProfile, engin
         terminal.show_data({"safe": safe, "findings": listed}, output)
         return safe
     terminal.show(*(terminal.plain(text(each)) for each in findings))
-    blocking = names_of(dict.fromkeys(each.reason for each in findings if each.severity == "blocks"))
-    end = "nodes can be moved" if safe else f"do not move nodes yet: {blocking}"
-    terminal.show(terminal.plain(f"{len(survey.services)} Services on {len(survey.nodes)} nodes: {end}"))
+    number = f"{len(survey.services)} Services on {len(survey.nodes)} nodes"
+    terminal.show(terminal.plain(f"{number}: {verdict(findings)}"))
     return safe
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.commands.before.finding import Finding, Survey, text
-from kube_nftlb.commands.before.judge import is_safe, judge
+from kube_nftlb.commands.before.judge import is_safe, judge, verdict
 from tests.builders import raw_node, raw_service
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
@@ -24,7 +24,7 @@ def configured(text: str) -> dict[str, Any]:
 
 
 def survey(config: str = "mode: nftables", **fields: Any) -> Survey:
-    seen = Survey(VERSION, [node()], [], [DAEMON_SET], configured(config))
+    seen = Survey(VERSION, [node()], [], [DAEMON_SET], configured(config), network_policies=[])
     return seen._replace(**fields)
 
 
@@ -134,12 +134,21 @@ def test_policies_that_choose_clients_do_not_see_them_in_the_mode_snat() -> None
     policies = [policy("by-pod", {"from": [{"podSelector": {}}]}), policy("none"), policy("all", {"ports": []})]
     (found,) = (each for each in judge(survey(network_policies=policies)) if each.reason == "NetworkPolicies")
     assert (found.severity, found.objects, found.action) == (
-        "differs",
+        "unknown",
         ("shop/by-pod",),
         "install with profile=kube-proxy",
     )
     already_hidden = survey("nftables: {masqueradeAll: true}", network_policies=policies)
     assert "NetworkPolicies" not in reasons(already_hidden)
+
+
+def test_what_may_not_be_listed_leaves_it_unknown() -> None:
+    findings = judge(survey(network_policies=None, daemon_sets=None))
+    assert not is_safe(findings)
+    unknown = "it is not known whether nodes can be moved: DaemonSetsUnknown, NetworkPoliciesUnknown"
+    assert verdict(findings) == unknown
+    assert verdict(judge(survey("mode: ipvs", daemon_sets=None))) == "do not move nodes yet: IPVS"
+    assert verdict(judge(survey(network_policies=None), "kube-proxy")) == "nodes can be moved"
 
 
 def test_the_profile_kube_proxy_shows_backends_their_clients() -> None:
@@ -175,7 +184,7 @@ def test_sessions_are_not_taken_over() -> None:
 
 def test_what_cannot_be_read_is_said() -> None:
     found = reasons(survey(kube_proxy=None, daemon_sets=None))
-    assert (found["ConfigurationUnknown"], found["DaemonSetsUnknown"]) == ("differs", "differs")
+    assert (found["ConfigurationUnknown"], found["DaemonSetsUnknown"]) == ("differs", "unknown")
     assert reasons(survey(kube_proxy={"data": {"config.conf": "{"}}))["ConfigurationUnknown"] == "differs"
     assert reasons(survey(daemon_sets=[]))["NoDaemonSet"] == "differs"
 
