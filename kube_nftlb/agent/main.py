@@ -82,7 +82,7 @@ async def _run(settings: AgentSettings) -> None:
         if agent.announcing is not None:
             if why is not ShutdownReason.RESTART:
                 await agent.announcing.give_up()
-            agent.announcing.end()
+            await agent.announcing.end()
         await _end(stop_after_handover)
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)

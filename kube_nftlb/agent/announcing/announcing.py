@@ -132,10 +132,10 @@ class Announcing:
         routes = [self._routing.give_up()] if self._routing is not None else []
         await asyncio.gather(self._announcer.give_up(_GIVE_UP_S), *routes)
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Let BIRD end, once nothing is to be deleted any more."""
         if self._bird is not None:
-            self._bird.end()
+            await self._bird.end()
 
     def _newest(self, key: FarmKey) -> Version | None:
         farm = self._state.index.get(key)

@@ -11,6 +11,7 @@ from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.announce.bird import config
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.control import BirdControl
+from kube_nftlb.announce.bird.files import intervals_ms
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX, BGPSession, NodeBGP
@@ -83,12 +84,21 @@ class Bird:
     async def run(self) -> None:
         """Configure BIRD and ask it for its sessions until cancelled. It goes on."""
         await asyncio.to_thread(self._control.begin)
+        # A BIRD that starts now waits by what the one before has negotiated.
+        self._intervals_ms = intervals_ms(await asyncio.to_thread(self._control.read))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(watch_valid(self._kube, BGP_PEERS, BGPPeer, self._set_peers), name="bgp-peers")
             tasks.create_task(self._follow(), name="bird")
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Let BIRD end, if it was told to: what is to be deleted is deleted."""
+        try:
+            # The next BIRD waits also for routers that this one has met since the last look.
+            self._intervals_ms |= await self._control.bfd_intervals_ms()
+            if text := self._text():
+                await asyncio.to_thread(self._control.write, text)
+        except (OSError, TimeoutError) as error:
+            _log.warning("BIRD does not answer", error=str(error) or type(error).__name__)
         self._control.end()
 
     async def _follow(self) -> None:
@@ -107,19 +117,25 @@ class Bird:
                 continue
 
     async def _configure(self) -> None:
-        if self._peers is None or self._pools is None or self._node is None:
-            return
-        labels = self._node.labels
-        peers = [peer for peer in self._peers.values() if peer.spec.node_selector.selects(labels)]
-        node = config.Node(self._me, self._node.ipv4, self._table)
-        text = config.render(node, peers, self._pools, self._intervals_ms)
-        if text == self._configured:
+        text = self._text()
+        if text in ("", self._configured):
             return
         await asyncio.to_thread(self._control.write, text)
         # A BIRD that does not run yet reads it when it starts.
         self._refused = await self._control.configure()
         self._configured = text
-        _log.info("BIRD is configured", peers=[peer.metadata.name for peer in peers], error=self._refused)
+        _log.info("BIRD is configured", peers=[peer.metadata.name for peer in self._own_peers()], error=self._refused)
+
+    def _text(self) -> str:
+        """Return the configuration; empty until all is known that it depends on."""
+        if self._peers is None or self._pools is None or self._node is None:
+            return ""
+        node = config.Node(self._me, self._node.ipv4, self._table)
+        return config.render(node, self._own_peers(), self._pools, self._intervals_ms)
+
+    def _own_peers(self) -> list[BGPPeer]:
+        labels = self._node.labels if self._node is not None else {}
+        return [peer for peer in self.peers if peer.spec.node_selector.selects(labels)]
 
     def _take(self, found: Iterable[Session], error: str) -> None:
         names = {config.protocol_name(name): name for name in self._peers or ()}

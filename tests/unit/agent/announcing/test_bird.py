@@ -28,9 +28,16 @@ class Control:
         self.found: list[Session] = []
         self.intervals_ms: dict[str, int] = {}
         self.runs = True
+        self.ended = False
 
     def begin(self) -> None:
         pass
+
+    def end(self) -> None:
+        self.ended = True
+
+    def read(self) -> str:
+        return self.written[-1] if self.written else ""
 
     def write(self, config: str) -> None:
         self.written.append(config)
@@ -118,6 +125,26 @@ async def test_the_detection_time_is_that_of_a_router_that_asks_for_a_longer_int
     control.intervals_ms = {"172.31.0.9": 100}
     await asyncio.sleep(0.05)
     assert detection_s(control.written[-1]) == 3
+
+
+async def test_the_next_agent_knows_the_interval_of_a_router_that_the_one_before_met_last(
+    kube: FakeKube, control: Control, bird: Bird
+) -> None:
+    """The next BIRD starts by it, before it has met the router."""
+    kube.put(BGP_PEERS, peer("router", bfd={}))
+    await eventually(lambda: bool(control.written) and detection_s(control.written[-1]) == 0.9)
+    control.intervals_ms = {"172.31.0.1": 2000}
+    await bird.end()
+    assert (detection_s(control.written[-1]), control.ended) == (6, True)
+    control.intervals_ms, number = {}, len(control.written)
+    made: Any = control
+    following = Bird(kube, "node-1", 4242, made, lambda: None)
+    following.set_pools([])
+    following.set_node(NODE)
+    task = asyncio.create_task(following.run())
+    await eventually(lambda: len(control.written) > number)
+    task.cancel()
+    assert detection_s(control.written[-1]) == 6
 
 
 @pytest.mark.usefixtures("bird")
