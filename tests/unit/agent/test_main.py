@@ -45,7 +45,7 @@ class Running:
     async def hand_over(self) -> None:
         self._look("hand over")
 
-    def end(self) -> None:
+    async def end(self) -> None:
         self._look("end")
 
     def _duty(self, name: str, until: asyncio.Event | None = None) -> Duty:
