@@ -90,7 +90,9 @@ async def count_down(
             count = open_connections(plan.addresses, since, reports, gone=gone)
             if count.uncounted and not gone and now - looked >= _GONE_EVERY_S:
                 # Where nothing drains any more, agents do not count.
-                looked, gone = now, await _are_gone(plan, look)
+                gone = await _are_gone(plan, look)
+                # It takes seconds in a large cluster.
+                looked = time.monotonic()
                 count = open_connections(plan.addresses, since, reports, gone=gone)
             message = _message(count)
             if shows and message != before and not (count.uncounted and now - began < _COUNTED_S):

@@ -90,7 +90,7 @@ def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] |
 
 def leads(lease: JsonObject, now: datetime) -> bool:
     """Return True if a replica of the operator renews its Lease."""
-    spec = lease["spec"]
+    spec = lease.get("spec") or {}
     renewed = timestamps.parse(spec.get("renewTime"))
     overdue_s = _LEASE_OVERDUE * int(spec.get("leaseDurationSeconds") or 15)
     return bool(spec.get("holderIdentity")) and renewed is not None and (now - renewed).total_seconds() <= overdue_s
@@ -100,7 +100,7 @@ def of_programs(seen: ClusterView, now: datetime) -> list[Finding]:
     """Return what is wrong with operator and agents, as far as their Lease and pods show it."""
     found = []
     if seen.lease is not None:
-        renewed = timestamps.parse(seen.lease["spec"].get("renewTime"))
+        renewed = timestamps.parse((seen.lease.get("spec") or {}).get("renewTime"))
         if not leads(seen.lease, now):
             message = "no replica of the operator leads: changes of Services have no effect"
             todo = "check the Deployment kube-nftlb-operator, its pods and their logs"

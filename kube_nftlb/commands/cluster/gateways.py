@@ -47,7 +47,8 @@ class Parents:
     def controller_of_parent(self, reference: JsonObject, namespace: str) -> str | None:
         """Return the controller of a parent; ``namespace`` is that of the object that refers to it."""
         kind = reference.get("kind") or GATEWAYS.kind
-        if kind not in (GATEWAYS.kind, LISTENER_SETS.kind):
+        ours = reference.get("group", names.GATEWAY_API) == names.GATEWAY_API
+        if not ours or kind not in (GATEWAYS.kind, LISTENER_SETS.kind):
             return ""
         known = self.gateways if kind == GATEWAYS.kind else self.listener_sets
         if known is None:

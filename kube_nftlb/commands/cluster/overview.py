@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from kube_nftlb import names
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import installation, service_findings
 from kube_nftlb.commands.cluster.queries import AGENTS, OPERATOR_LEASE, PROGRAMS, Target, list_if_allowed, pools_or_none
@@ -77,6 +78,8 @@ async def _services(kube: Kube, namespace: str | None, farms: Sequence[JsonObjec
 
 
 async def warnings(kube: Kube, namespace: str | None, service: str | None = None) -> Sequence[JsonObject]:
-    """Return the Warnings about Services, or about one, as far as the user may see them."""
+    """Return the operator's Warnings about Services, or about one, as far as the user may see them."""
     fields = "involvedObject.kind=Service,type=Warning" + (f",involvedObject.name={service}" if service else "")
-    return await list_if_allowed(kube, EVENTS, namespace, field_selector=fields) or ()
+    found = await list_if_allowed(kube, EVENTS, namespace, field_selector=fields) or ()
+    # Cloud controllers warn of the same Services.
+    return [each for each in found if each.get("reportingComponent") == names.MANAGED_BY_OPERATOR]

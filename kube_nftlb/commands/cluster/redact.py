@@ -27,6 +27,8 @@ _IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:([.-])\d{1,3})(?:\1\d{1,3}){2}(?!\.?\d)
 _IPV6 = re.compile(r"(?<![\w:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:])")
 _DASHED_IPV6 = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{0,4}(?:-[0-9a-fA-F]{0,4}){2,}(?![0-9A-Za-z])")
 """What may be one with dashes, as in the names of backends without a Pod, with a port, and of Leases of addresses."""
+_PARTS_MAX, _DASHED_MAX = 9, 100
+"""Of an address with its port, and of what is looked at part by part."""
 _MAY_BE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _BORDER = re.compile(r"[.-]+")
 _DROPPED = ("env", "envFrom", "args")
@@ -92,7 +94,10 @@ class Redactor:
     def _dashed(self, text: str) -> str:
         """Replace an address with dashes, wherever it begins and ends, with what may be its port or its last part."""
         parts = text.split("-")
-        for size in range(len(parts), 2, -1):
+        if len(parts) > _DASHED_MAX:
+            # Of a tenant, who wants this to take long.
+            return self._digest(text)
+        for size in range(min(len(parts), _PARTS_MAX), 2, -1):
             for begin in range(len(parts) - size + 1):
                 part = parts[begin : begin + size]
                 if (whole := self._address(":".join(part))) == ":".join(part):

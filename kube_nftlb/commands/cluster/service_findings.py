@@ -66,11 +66,14 @@ def unserved(services: Iterable[JsonObject], farms: Iterable[JsonObject]) -> lis
 
 def find(view: ClusterView, now: datetime) -> list[Finding]:
     """Return a finding for each Service of which something is not served, though the operator had the time."""
-    present, found = _present(view.farms), []
+    present, found, events = _present(view.farms), [], defaultdict[object, list[JsonObject]](list)
+    for each in view.events:
+        events[(each.get("involvedObject") or {}).get("uid")].append(each)
     for raw in view.unserved:
         if _is_old(raw, now) and (missing := _missing(raw, present)):
             partly = bool(present.get(_key(raw)))
-            found.append(_no_farm(raw, view.events, sorted({port for port, _ in missing}) if partly else ()))
+            ports = sorted({port for port, _ in missing}) if partly else ()
+            found.append(_no_farm(raw, events[raw["metadata"].get("uid")], ports))
         elif (in_part := _in_part(raw)) is not None:
             reason, message = in_part["reason"], in_part.get("message", "")
             found.append(Finding("service", *_key(raw), reason, message, _SEE_REASON, since(in_part)))

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import yaml
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -19,6 +20,8 @@ _PROGRESS_AFTER_S = 1.0
 _PIPED_WIDTH = 1 << 16
 """Nothing is as wide: whoever reads a pipe needs whole names."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
+_FIRST_MIN = 16
+"""Minimum width of longer names, however many other columns there are."""
 
 
 def console() -> Console:
@@ -56,8 +59,17 @@ def note(message: str) -> None:
 def columns(*names: str) -> Table:
     """Return a table like kubectl's. Where it is too wide, names in the first column go on in the next line."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for number, name in enumerate(names):
-        table.add_column(name, no_wrap=number > 0, overflow="fold")
+    first, *others = names
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def with_names(table: Table) -> Table:
+    """Return a table of which the first column keeps a width in which names can be read."""
+    first = table.columns[0]
+    first.min_width = min(_FIRST_MIN, max(cell_len(str(cell)) for cell in (first.header, *first.cells)))
     return table
 
 

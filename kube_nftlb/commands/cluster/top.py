@@ -176,12 +176,14 @@ async def _live(kube: Kube, seen: NodeReports, view: ClusterView, namespace: str
 def _page(rows: Sequence[Row], seen: NodeReports, options: TopOptions, most: int) -> Table | str:
     """Return a table with at most so many lines."""
     table = terminal.columns(*_COLUMNS)
+    # Each is a line: those below are counted.
+    table.columns[0].no_wrap, table.columns[0].overflow = True, "ellipsis"
     for column in table.columns[1:]:
         column.justify = "right"
     counted = any(each.bytes_counted for each in seen.reports.values())
     for name, row in itertools.islice(_lines(rows, backends=options.backends), most):
         table.add_row(terminal.plain(name), *top_farms.cells(row, bytes_counted=counted))
-    return table if rows else "no farm has connections"
+    return terminal.with_names(table) if rows else "no farm has connections"
 
 
 def _lines(rows: Sequence[Row], *, backends: bool) -> Iterator[tuple[str, Row]]:

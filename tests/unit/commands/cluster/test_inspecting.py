@@ -141,7 +141,12 @@ async def test_a_service_that_was_refused_is_a_problem_with_the_operators_words(
     service = kube.put(SERVICES, raw_service())
     about = {"kind": "Service", "uid": service["metadata"]["uid"]}
     event = {"involvedObject": about, "reason": "TooManyFarms", "message": "5 of 4", "type": "Warning"}
-    kube.put(EVENTS, {"metadata": {"name": "e", "namespace": "default"}, **event})
+    ours = {**event, "reportingComponent": "kube-nftlb-operator", "lastTimestamp": "2026-01-01T00:00:00Z"}
+    kube.put(EVENTS, {"metadata": {"name": "e", "namespace": "default"}, **ours})
+    clouds = {**event, "reason": "SyncLoadBalancerFailed", "reportingComponent": "service-controller"}
+    kube.put(
+        EVENTS, {"metadata": {"name": "f", "namespace": "default"}, **clouds, "lastTimestamp": "2026-01-02T00:00:00Z"}
+    )
     assert await why(monkeypatch, kube, name)
     assert "service default/web: NoFarm: it has no farm: TooManyFarms: 5 of 4" in capsys.readouterr().out
     await inspecting.get(Target(namespace="default"), "web", Format.TEXT)

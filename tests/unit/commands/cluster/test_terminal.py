@@ -61,6 +61,19 @@ def test_a_pipe_has_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[1].split() == [NAME, *("number",) * 9]
 
 
+@pytest.mark.parametrize("width", [100, 120])
+def test_names_stay_and_numbers_are_not_cut_without_a_sign(width: int) -> None:
+    made = table()
+    made.add_row("n", *("4000",) * 9)
+    narrow = Console(width=width, file=io.StringIO())
+    with narrow.capture() as captured:
+        narrow.print(terminal.with_names(made))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert "".join(line[0] for line in lines[1:-1]) == NAME
+    assert lines[-1][0] == "n"
+    assert all(word == "4000" or word.endswith("…") for word in lines[-1][1:])
+
+
 def test_only_names_wrap_on_a_narrow_terminal() -> None:
     narrow = Console(width=140, file=io.StringIO())
     with narrow.capture() as captured:
