@@ -19,6 +19,8 @@ ANNOTATION_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_OPERATOR = "kube-nftlb-operator"
+OPERATOR_COMPONENT = "kube-nftlb-operator"
+"""The source of the operator's Events, and its user agent."""
 LABEL_SERVICE = f"{GROUP}/service"
 """On a farm: the name of its Service."""
 LABEL_SERVICE_PORT = f"{GROUP}/service-port"

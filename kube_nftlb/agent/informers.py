@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 import structlog
@@ -45,9 +46,8 @@ async def watch_farms(kube: Kube, state: LoopState, health_checks: HealthCheckPo
     """
     farms = _Farms(state, health_checks, limits)
     handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(farms.budget_filter.read_missing(kube, farms.read))
-        tasks.create_task(list_and_watch(kube, FARMS, handlers, transform=farms.take))
+    watch = list_and_watch(kube, FARMS, handlers, transform=farms.take)
+    await _together(watch, farms.budget_filter.read_missing(kube, farms.read))
 
 
 class _Seen(NamedTuple):
@@ -153,9 +153,7 @@ async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckP
 
     handlers = Handlers(replace, put, remove, state.slices_seen)
     watch = list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(read_again(kube, ENDPOINT_SLICES, state.index.slices, put_again))
-        tasks.create_task(watch)
+    await _together(watch, read_again(kube, ENDPOINT_SLICES, state.index.slices, put_again))
 
 
 def _checked(farm: Farm, state: LoopState) -> Farm:
@@ -204,9 +202,18 @@ async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) 
         budget_filter.remove(PolicyKey.of(raw))
 
     handlers = Handlers(replace, put, remove, state.policies_seen)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(budget_filter.read_missing(kube, put))
-        tasks.create_task(list_and_watch(kube, POLICIES, handlers, transform=take))
+    watch = list_and_watch(kube, POLICIES, handlers, transform=take)
+    await _together(watch, budget_filter.read_missing(kube, put))
+
+
+async def _together(*works: Coroutine[None, None, None]) -> None:
+    """Do all of this until cancelled, or until one fails. Raises what that raises, which the log has in one line."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for work in works:
+                tasks.create_task(work)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 def _metadata_fingerprint(raw: Json) -> int:

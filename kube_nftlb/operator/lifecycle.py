@@ -10,7 +10,7 @@ from typing import Self, cast
 import kopf
 import structlog
 
-from kube_nftlb import errors, metrics
+from kube_nftlb import errors, metrics, names
 from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.lease import Lease, new_identity
@@ -19,7 +19,7 @@ from kube_nftlb.kube.resources import POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import health, kopf_settings
 from kube_nftlb.operator.informers.malformed import skip_malformed
-from kube_nftlb.operator.parts import COMPONENT, Parts, Work
+from kube_nftlb.operator.parts import Parts, Work
 from kube_nftlb.settings import OperatorSettings
 
 _LEASE = "kube-nftlb-operator"
@@ -46,7 +46,7 @@ class Operator:
         if settings.leader_election:
             identity = new_identity()
             self._lease = LeaseThread(
-                lambda: Kube.connect(user_agent=COMPONENT, servers=kube.servers),
+                lambda: Kube.connect(user_agent=names.OPERATOR_COMPONENT, servers=kube.servers),
                 lambda kube: Lease(kube, settings.namespace, _LEASE, time.monotonic, identity),
             )
         metrics.LEADER.set_function(lambda: self._leads)
@@ -59,7 +59,9 @@ class Operator:
         """
         async with AsyncExitStack() as opened:
             servers = ApiServers(settings.api_servers)
-            kube = await opened.enter_async_context(await Kube.connect(user_agent=COMPONENT, servers=servers))
+            kube = await opened.enter_async_context(
+                await Kube.connect(user_agent=names.OPERATOR_COMPONENT, servers=servers)
+            )
             operator = cls(kube, settings)
             await operator.run(opened)
         return operator

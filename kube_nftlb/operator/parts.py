@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Part, Source
 from kube_nftlb.operator import gauges
@@ -42,8 +42,6 @@ from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
 from kube_nftlb.settings import OperatorSettings
-
-COMPONENT = "kube-nftlb-operator"
 
 _SERVICE_WORKERS = 16
 _ROUTE_WORKERS = 8
@@ -79,7 +77,7 @@ class Parts:
         self.active = asyncio.Event()
         """Set once this replica writes."""
         book = self.cache.addresses
-        self._events = Events(kube, Source(COMPONENT), exists=self._exists)
+        self._events = Events(kube, Source(names.OPERATOR_COMPONENT), exists=self._exists)
         self._policies = PolicyStatuses(kube, self.ingest, self._events, clock)
         self._silent_agents = SilentAgents(kube, self.ingest, self._events, self.mark)
         self._conditions = ServiceConditions(kube, self.cache, clock) if settings.service_status else None

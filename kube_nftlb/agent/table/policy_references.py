@@ -28,8 +28,8 @@ class References(NamedTuple):
         where the farm cannot be parsed.
         """
         own = self.at.get((listener.ip, listener.port), self.at.get(("", listener.port)))
-        sets = self.somewhere or frozenset((frozenset[str](),)) if own is None else (own,)
-        return frozenset(self.everywhere | each for each in sets)
+        sets = self.somewhere if own is None else (own,)
+        return frozenset(self.everywhere | each for each in sets) or frozenset((self.everywhere,))
 
     def all(self) -> frozenset[str]:
         """Return every policy that it refers to."""

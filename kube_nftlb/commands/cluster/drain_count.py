@@ -9,9 +9,9 @@ from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_plan, terminal
 from kube_nftlb.commands.cluster.drain_connections import Open, open_connections
-from kube_nftlb.commands.cluster.drain_plan import DRAIN, Plan, PodRef
+from kube_nftlb.commands.cluster.drain_plan import DRAIN, Plan
 from kube_nftlb.commands.cluster.drain_states import says_drain, state_of
-from kube_nftlb.commands.cluster.queries import list_if_allowed
+from kube_nftlb.commands.cluster.queries import get_if_present, list_if_allowed
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, JsonObject
@@ -29,14 +29,6 @@ Look = Callable[[], Awaitable[ClusterView]]
 """Returns the farms that are concerned, as they are now."""
 
 
-async def pod_or_none(kube: Kube, pod: PodRef) -> JsonObject | None:
-    """Return a Pod; None if it is gone."""
-    try:
-        return await kube.get(PODS, pod.name, pod.namespace)
-    except errors.NotFoundError:
-        return None
-
-
 async def taken_over(kube: Kube, plan: Plan) -> int:
     """Wait until farms say that the backends drain; return the resourceVersion since which they do.
 
@@ -49,7 +41,7 @@ async def taken_over(kube: Kube, plan: Plan) -> int:
         farms = await _farms(kube, plan)
         late = {key: pod for key, pod in wanted.items() if not says_drain(farms.get(key[0]), key[1])}
         for key, pod in late.items():
-            if pod is not None and state_of(await pod_or_none(kube, pod)) != DRAIN:
+            if pod is not None and state_of(await get_if_present(kube, PODS, pod.name, pod.namespace)) != DRAIN:
                 del wanted[key]
         if not wanted.keys() & late.keys():
             return max((_version(farms[farm]) for farm, _ in wanted if farm in farms), default=0)
@@ -113,7 +105,7 @@ async def _are_gone(plan: Plan, look: Look) -> bool:
 
 
 def _message(count: Open) -> str:
-    silent = f"; not known of {some_of(count.silent)}, whose agents are silent" if count.silent else ""
+    silent = f"; unknown on {some_of(count.silent)}, where the agent is silent" if count.silent else ""
     return _message_of_others(count) + silent
 
 

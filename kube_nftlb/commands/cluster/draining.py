@@ -12,7 +12,7 @@ from kube_nftlb.commands.cluster import drain_count, drain_plan, drain_states, n
 from kube_nftlb.commands.cluster.drain_lookup import Meant, farms_and_slices, look_up
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Member, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none
+from kube_nftlb.commands.cluster.queries import Target, connected, get_if_present, get_or_none
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, PODS, JsonObject
 
@@ -131,7 +131,7 @@ async def undrain(target: Target, name: str) -> None:
 
 async def _states(kube: Kube, pods: Sequence[PodRef]) -> dict[PodRef, str | None]:
     """Return the states that the annotations of Pods say; a Pod may have gone since its endpoints were listed."""
-    raws = await asyncio.gather(*(drain_count.pod_or_none(kube, pod) for pod in pods))
+    raws = await asyncio.gather(*(get_if_present(kube, PODS, pod.name, pod.namespace) for pod in pods))
     return {pod: drain_states.state_of(raw) for pod, raw in zip(pods, raws, strict=True) if raw is not None}
 
 

@@ -82,4 +82,4 @@ async def warnings(kube: Kube, namespace: str | None, service: str | None = None
     fields = "involvedObject.kind=Service,type=Warning" + (f",involvedObject.name={service}" if service else "")
     found = await list_if_allowed(kube, EVENTS, namespace, field_selector=fields) or ()
     # Cloud controllers warn of the same Services.
-    return [each for each in found if each.get("reportingComponent") == names.MANAGED_BY_OPERATOR]
+    return [each for each in found if each.get("reportingComponent") == names.OPERATOR_COMPONENT]

@@ -23,10 +23,12 @@ PROGRAMS = "app.kubernetes.io/name=kube-nftlb"
 """The label selector of the pods of operator and agents."""
 COMPONENT = "app.kubernetes.io/component"
 AGENT_PODS = f"{COMPONENT}=agent,{PROGRAMS}"
-AGENTS = "metadata.name=kube-nftlb-agent"
+AGENT = "kube-nftlb-agent"
+"""The name of the agents' DaemonSet, and of their service account and its ClusterRoleBinding."""
+AGENTS = f"metadata.name={AGENT}"
 """The field selector of the agents' DaemonSet."""
 _ENDED = ("Succeeded", "Failed")
-_FORBIDDEN, _NOT_FOUND = 403, 404
+_FORBIDDEN = 403
 
 
 class Target(NamedTuple):
@@ -85,12 +87,20 @@ async def slices_for(kube: Kube, farms: Iterable[JsonObject]) -> list[JsonObject
     return [raw for items in listed for raw in items or ()]
 
 
+async def get_if_present(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
+    """Return an object, or None if there is none."""
+    try:
+        return await kube.get(resource, name, namespace)
+    except errors.NotFoundError:
+        return None
+
+
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
     """Return an object, or None if there is none, or if the user may not know."""
     try:
-        return await kube.get(resource, name, namespace)
+        return await get_if_present(kube, resource, name, namespace)
     except errors.KubeError as error:
-        if error.status not in (_NOT_FOUND, _FORBIDDEN):
+        if error.status != _FORBIDDEN:
             raise
         return None
 

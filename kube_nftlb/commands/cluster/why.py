@@ -11,7 +11,7 @@ from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.overview import farms_and_reports, warnings
-from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed, namespace_of
+from kube_nftlb.commands.cluster.queries import Target, connected, get_if_present, list_if_allowed, namespace_of
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
@@ -35,7 +35,10 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         namespace = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
         kind, _, routed = (name or "").partition("/")
-        if kind in gateways.KINDS and (raw := await _of_gateway_api(kube, kind, routed, namespace_of(target))):
+        if kind in gateways.KINDS and (
+            raw := await get_if_present(kube, gateways.KINDS[kind], routed, namespace_of(target))
+        ):
+            # A namespace may be called like a kind.
             return await _why_of_gateway_api(kube, target, raw, output)
         view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
@@ -81,14 +84,6 @@ def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool
         now = datetime.now(UTC)
         terminal.show(*([pages.line(each, now) for each in found] or well))
     return bool(found)
-
-
-async def _of_gateway_api(kube: Kube, kind: str, name: str, namespace: str) -> JsonObject | None:
-    """Return an object of Gateway API; None if there is none: a namespace may be called like its kind."""
-    try:
-        return await kube.get(gateways.KINDS[kind], name, namespace)
-    except errors.NotFoundError:
-        return None
 
 
 async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, output: Format) -> bool:

@@ -184,9 +184,9 @@ class Ingest:
         self.cache.refused_ips[key] = refused
         return Affected(farms=frozenset(farm.key for farm in self.cache.farms_of(key)))
 
-    def count_overrides(self, key: ServiceKey) -> Affected:
+    def count_overrides(self, key: ServiceKey, annotated_pods: int) -> Affected:
         """See ``ServiceChanges.count_overrides``."""
-        return self._services.count_overrides(key)
+        return self._services.count_overrides(key, annotated_pods)
 
     def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""

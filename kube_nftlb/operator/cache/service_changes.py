@@ -56,16 +56,16 @@ class ServiceChanges:
             cache.addresses.remove(key)
         return Affected(services=frozenset({key, *refitted}) | asking)
 
-    def count_overrides(self, key: ServiceKey) -> Affected:
+    def count_overrides(self, key: ServiceKey, annotated_pods: int) -> Affected:
         """Count the annotated Pods of a Service, once for each of its farms. Return the others that this affects."""
         cache = self._cache
         service, budget = cache.services.get(key), cache.budgets.overrides
         farms = 0 if cache.budgets.services.refuses(key) else len(cache.service_index.ports(key))
-        pods = len(cache.annotated_pods(key)[:OVERRIDES_MAX]) if farms else 0
-        if service is None or not pods:
+        overrides = farms * min(annotated_pods, OVERRIDES_MAX)
+        if service is None or not overrides:
             return Affected(services=frozenset(budget.remove(key)))
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
-        return Affected(services=frozenset(budget.put(key, created, farms * pods) - {key}))
+        return Affected(services=frozenset(budget.put(key, created, overrides) - {key}))
 
     def keep_addresses(self, key: ServiceKey, service: Service) -> None:
         """Give nobody else the addresses that the status of a Service has which is not known otherwise."""

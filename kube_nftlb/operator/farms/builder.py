@@ -105,8 +105,8 @@ def build(
     for key, port, named in farm_ports(service, addresses, outside, options.listen, profile.ports_max):
         protocol = ALL if options.listen.all_ports else port.protocol
         if (kind := kinds.get((key.family, protocol))) is None:
-            kind = kinds[key.family, protocol] = _Kind(key.family, protocol, options, options_of_pod, profile)
-            kind.override(pods[:OVERRIDES_MAX])
+            kind = _Kind(key.family, protocol, options, options_of_pod, profile, pods[:OVERRIDES_MAX])
+            kinds[key.family, protocol] = kind
             problems.extend(problem for problem in distinguish(kind.overrides) if problem not in problems)
         kind.farms.append(key.plain_name)
         listened = fitting(named)
@@ -179,11 +179,18 @@ def _age(service: Service) -> Spec:
 class _Kind:
     """The common part of farms of one family and protocol."""
 
-    def __init__(self, family: Family, protocol: str, options: ServiceOptions, pods: Pods, profile: Profile) -> None:
+    def __init__(
+        self,
+        family: Family,
+        protocol: str,
+        options: ServiceOptions,
+        pods: Pods,
+        profile: Profile,
+        annotated: Iterable[str],
+    ) -> None:
+        """``annotated`` are the names of Pods with annotations."""
         self.fields, self.refused = options.of(family, protocol, profile.permissions.objection)
         self.farms: list[str] = []
-        self.overrides: list[Spec] = []
-        """What annotations of Pods say, the same list for all farms: there may be a million otherwise."""
         self.refused_pods: dict[Incompatible, list[str]] = {}
         self._family = family
         self._protocol = protocol
@@ -191,10 +198,8 @@ class _Kind:
         self._pods = pods
         self._permissions = profile.permissions
         self._fitted: dict[Given, tuple[Fields, list[Incompatible]]] = {}
-
-    def override(self, pods: Iterable[str]) -> None:
-        """Note what the annotations of these Pods say."""
-        self.overrides = [{"pod": pod, **fields} for pod in pods if (fields := self._backend_fields(pod))]
+        self.overrides = [{"pod": pod, **fields} for pod in annotated if (fields := self._backend_fields(pod))]
+        """What annotations of Pods say, the same list for all farms: there may be a million otherwise."""
 
     def _backend_fields(self, pod: str) -> Fields:
         """Return the fields that a pod's annotations set on a backend, except those that the farm cannot have."""

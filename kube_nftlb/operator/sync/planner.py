@@ -36,17 +36,16 @@ class Planner:
         self._building = asyncio.Lock()
         """Held while farms of many ports are built in a thread, of which one leaves the event loop enough time."""
 
-    def must_wait(self, key: ServiceKey) -> bool:
+    def must_wait(self, key: ServiceKey, annotated_pods: int) -> bool:
         """Return True if ``plan`` would wait for the thread, of which there is one."""
-        if not self._building.locked() or (service := self._cache.services.get(key)) is None:
-            return False
-        return _is_large(service, self._cache.annotated_pods(key))
+        service = self._cache.services.get(key)
+        return service is not None and _is_large(service, annotated_pods) and self._building.locked()
 
-    async def plan(self, key: ServiceKey) -> Planned | None:
-        """Return what a Service needs; None if it changed meanwhile."""
+    async def plan(self, key: ServiceKey, annotated_pods: int) -> Planned | None:
+        """Return what a Service with so many annotated Pods needs; None if it changed meanwhile."""
         service, built = self._cache.services.get(key), None
         self._changes.begin(key)
-        if service is not None and _is_large(service, self._cache.annotated_pods(key)):
+        if service is not None and _is_large(service, annotated_pods):
             async with self._building:
                 objection = self._objections(key, service).get
                 pods, gated = self._cache.annotated_pods(key), gated_ips(self._cache, key)
@@ -89,5 +88,5 @@ class Planner:
         return built
 
 
-def _is_large(service: Service, annotated_pods: list[str]) -> bool:
-    return len(service.spec.ports) * (1 + len(annotated_pods) // ENTRIES_PER_SHARE) > _LARGE_PORTS
+def _is_large(service: Service, annotated_pods: int) -> bool:
+    return len(service.spec.ports) * (1 + annotated_pods // ENTRIES_PER_SHARE) > _LARGE_PORTS

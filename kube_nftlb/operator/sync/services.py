@@ -69,11 +69,12 @@ class ServiceReconciler:
             self._changes.begin(key)
             self._changes.done(key)
             return None
-        if self._planner.must_wait(key):
+        pods = len(self._cache.annotated_pods(key))
+        if self._planner.must_wait(key, pods):
             # Not to wait here: there are only so many workers.
             return _BUILDING_RETRY_S
-        self.queue.add_all(self._ingest.count_overrides(key).services)
-        if (planned := await self._planner.plan(key)) is None:
+        self.queue.add_all(self._ingest.count_overrides(key, pods).services)
+        if (planned := await self._planner.plan(key, pods)) is None:
             return 0
         service, writes = planned
         refused_ips = tuple(each for each in writes.problems if each.reason == "ExternalIPRefused")

@@ -263,7 +263,7 @@ async def test_a_silent_agent_is_named_and_not_waited_for(
     kube.put(NFTLB_NODES, counting("n1", {"watermark": "1000", "backends": 1}))
     kube.put(NFTLB_NODES, raw_nftlb_node("n2", ready="Unknown", reason="AgentSilent"))
     assert await asyncio.wait_for(drain(HERE, "a", DrainOptions()), 5), "nobody knows of the connections there"
-    assert "0 connections are open; not known of n2, whose agents are silent" in capsys.readouterr().err
+    assert "0 connections are open; unknown on n2, where the agent is silent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("replaced", [False, True])

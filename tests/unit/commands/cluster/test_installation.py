@@ -47,7 +47,11 @@ async def test_commands_run_in_the_pods_of_the_account_that_agents_have(kube: Fa
 
 
 async def test_they_run_nowhere_if_nobody_tells_which_pods_are_real(kube: FakeKube) -> None:
-    with pytest.raises(errors.UsageError, match="apps, kube-nftlb-system: say with --system-namespace"):
+    with pytest.raises(
+        errors.UsageError, match="apps, kube-nftlb-system: name the one of kube-nftlb with --system-namespace"
+    ):
         await agent_pods(kube, Target())
-    with pytest.raises(errors.UsageError, match="apps, kube-nftlb-system: say with --system-namespace"):
+    with pytest.raises(
+        errors.UsageError, match="apps, kube-nftlb-system: name the one of kube-nftlb with --system-namespace"
+    ):
         await overview(kube, Target(), None)
