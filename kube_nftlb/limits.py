@@ -20,8 +20,8 @@ class NamespaceLimits(Settings):
     """Number of farms of a namespace.
 
     Those of Services come first, then older ones; a large one counts once for each 50 of its ports and backends. A
-    Service whose farms do not fit is not served. 50 times as many annotated Pods count, each once for each farm of its
-    Service.
+    Service whose farms do not fit is not served. Annotations of Pods may add 50 times as many overrides, one for
+    each annotated Pod in each farm.
     """
     policies: Annotated[
         Number, Variable("KUBE_NFTLB_NAMESPACE_POLICIES_MAX", "limits.namespacePolicies"), Interval(ge=1, le=100000)

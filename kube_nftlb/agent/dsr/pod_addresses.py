@@ -190,7 +190,7 @@ def _enter(namespace: int, function: Callable[[], None]) -> None:
     """Run a function in the namespace with this inode. Raises _GoneError if it is gone, OSError if that is not sure."""
     networks = namespaces.other_networks()
     if not networks:
-        raise PermissionError("the agent sees no network namespaces of pods, as where dsr.enabled is off")
+        raise PermissionError("the agent sees no network namespaces of pods, as with dsr.enabled: false")
     try:
         descriptor = os.open(networks[namespace], os.O_RDONLY | os.O_CLOEXEC)
     except (LookupError, FileNotFoundError) as error:

@@ -67,8 +67,8 @@ def of_network_policies(policies: Iterable[JsonObject] | None) -> Iterator[Findi
     """Yield the NetworkPolicies that admit clients by what the mode snat hides; None: they cannot be listed."""
     if policies is None:
         message = (
-            "the NetworkPolicies cannot be listed; those that choose clients do not know them with the chart's profile"
-            " nftlb (mode snat)"
+            "the NetworkPolicies cannot be listed; those that select clients do not recognize them with the chart's"
+            " profile nftlb (mode snat)"
         )
         action = "ask somebody who may list them to run this, or install with profile=kube-proxy"
         yield Finding("unknown", "NetworkPoliciesUnknown", message, action)

@@ -16,12 +16,14 @@ KINDS: Final[Mapping[str, Resource]] = {
 }
 """The kinds that can be asked for by KIND/NAME."""
 
-NOT_LOOKED_AT: Final = "NotLookedAt"
+NOT_RECONCILED: Final = "NotReconciled"
 """The reason of a finding about an object that no controller has decided about."""
 _TODO: Final = "see docs/gateway.md"
-_SEE_OPERATOR: Final = "see what it names, whether the operator runs, and whether gateway.enabled of the chart is set"
+_SEE_OPERATOR: Final = (
+    "check the names in its spec, that the operator runs, and that gateway.enabled of the chart is set"
+)
 _PATIENCE_S: Final = 10
-"""Maximum age in seconds of an object that nobody has looked at yet."""
+"""Maximum age in seconds of an object that no controller has reconciled yet."""
 _TOLD_ELSEWHERE: Final = ("Conflicted", "AddressesAssigned")
 """Types of conditions: what they tell is a reason why Programmed is false."""
 
@@ -65,7 +67,7 @@ def of_object(raw: JsonObject, parents: Parents) -> list[Finding]:
         if condition.get("status") == "False" and condition.get("type") not in _TOLD_ELSEWHERE:
             finding = _finding(raw, condition["reason"], where + str(condition.get("message", "")), _TODO)
             found.setdefault((finding.reason, finding.message), finding._replace(since=since(condition)))
-    unseen = [_finding(raw, NOT_LOOKED_AT, message, _SEE_OPERATOR) for message in dict.fromkeys(_unseen(raw, parents))]
+    unseen = [_finding(raw, NOT_RECONCILED, message, _SEE_OPERATOR) for message in dict.fromkeys(_unseen(raw, parents))]
     return [*unseen, *found.values()]
 
 
@@ -75,7 +77,7 @@ def _finding(raw: JsonObject, reason: str, message: str, todo: str) -> Finding:
 
 
 def _unseen(raw: JsonObject, parents: Parents) -> Iterator[str]:
-    """Yield what nobody has looked at, though we, or nobody else, should have."""
+    """Yield what no controller has reconciled, though ours should have, or there is none."""
     namespace = raw["metadata"]["namespace"]
     if raw["kind"] not in (GATEWAYS.kind, LISTENER_SETS.kind):
         for reference in raw["spec"].get("parentRefs") or ():
@@ -83,7 +85,7 @@ def _unseen(raw: JsonObject, parents: Parents) -> Iterator[str]:
             if controller is None:
                 yield f"{where}: it does not exist, or its class does not"
             elif controller == CONTROLLER and not _is_seen(_of_parent(raw, reference)):
-                yield f"{where}: nobody has looked at it"
+                yield f"{where}: no controller has reconciled it"
         return
     controller = parents.controller(raw)
     if controller is None and raw["kind"] == GATEWAYS.kind:
@@ -91,7 +93,7 @@ def _unseen(raw: JsonObject, parents: Parents) -> Iterator[str]:
     elif controller is None:
         yield "its Gateway does not exist, or its class does not"
     elif controller == CONTROLLER and not _is_seen((raw.get("status") or {}).get("conditions") or ()):
-        yield "nobody has looked at it"
+        yield "no controller has reconciled it"
 
 
 def _of_parent(raw: JsonObject, reference: JsonObject) -> Sequence[JsonObject]:
@@ -159,7 +161,7 @@ def of_all(objects: Iterable[JsonObject], parents: Parents, now: datetime) -> li
             continue
         created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
         fresh = created is not None and (now - created).total_seconds() < _PATIENCE_S
-        found += [each for each in of_object(raw, parents) if not (fresh and each.reason == NOT_LOOKED_AT)]
+        found += [each for each in of_object(raw, parents) if not (fresh and each.reason == NOT_RECONCILED)]
     return sorted(found, key=lambda each: (each.namespace, each.kind, each.name))
 
 

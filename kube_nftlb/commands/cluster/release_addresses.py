@@ -50,7 +50,7 @@ async def _refuse_running(kube: Kube, namespace: str | None) -> None:
         if leads(lease, datetime.now(UTC)):
             raise errors.UsageError(
                 f"an operator runs in the namespace {lease['metadata']['namespace']}, and may assign other addresses at"
-                " once: say --force if addresses.enabled is off there"
+                " once: use --force if addresses.enabled is off there"
             )
 
 

@@ -66,8 +66,8 @@ class Budgets:
         """Judge what annotations of Pods say in the farms of a Service."""
         if not self.overrides.refuses(key):
             return None
-        message = f"the annotations of its Pods are ignored: of a namespace, {self.overrides_max} annotated Pods count"
-        return f"{message}, each once for each farm of its Service; older Services come first"
+        message = f"the annotations of its Pods are ignored: farms of a namespace have {self.overrides_max} overrides"
+        return f"{message} at most, one for each annotated Pod in each farm, and older Services come first"
 
     def refusal_of_policy(self, key: PolicyKey) -> str | None:
         """Judge a policy."""

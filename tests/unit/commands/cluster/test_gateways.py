@@ -112,8 +112,8 @@ def unknown(kind: str) -> Json:
 @pytest.mark.parametrize(
     ("class_name", "conditions", "expected"),
     [
-        ("ours", [], "nobody has looked at it"),
-        ("ours", [unknown("Accepted"), unknown("Programmed")], "nobody has looked at it"),
+        ("ours", [], "no controller has reconciled it"),
+        ("ours", [unknown("Accepted"), unknown("Programmed")], "no controller has reconciled it"),
         ("typo", [unknown("Accepted")], "there is no GatewayClass typo"),
         ("ours", [condition("Accepted", "True")], ""),
         ("theirs", [unknown("Accepted")], ""),
@@ -125,15 +125,15 @@ def test_a_gateway_that_nobody_has_looked_at_is_not_well(
     gateway = obj("Gateway", "edge", {"conditions": conditions}, gatewayClassName=class_name)
     found = gateways.of_object(gateway, OURS)
     assert [each.message for each in found] == ([expected] if expected else [])
-    assert {each.reason for each in found} <= {"NotLookedAt"}
+    assert {each.reason for each in found} <= {"NotReconciled"}
     assert gateways.is_of_another(gateway, OURS) == (class_name == "theirs")
 
 
 @pytest.mark.parametrize(
     ("parent", "told", "expected"),
     [
-        ("edge", [], "parent edge: nobody has looked at it"),
-        ("edge", [unknown("Accepted")], "parent edge: nobody has looked at it"),
+        ("edge", [], "parent edge: no controller has reconciled it"),
+        ("edge", [unknown("Accepted")], "parent edge: no controller has reconciled it"),
         ("edge", [condition("Accepted", "True")], ""),
         ("theirs", [], ""),
         ("nowhere", [], "parent nowhere: it does not exist, or its class does not"),
