@@ -20,6 +20,7 @@ _PROGRESS_AFTER_S = 1.0
 _PIPED_WIDTH = 1 << 16
 """Nothing is as wide: whoever reads a pipe needs whole names."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
+_GAP = 3
 _FIRST_MIN = 16
 """Minimum width of longer names, however many other columns there are."""
 
@@ -58,7 +59,7 @@ def note(message: str) -> None:
 
 def columns(*names: str) -> Table:
     """Return a table like kubectl's. Where it is too wide, names in the first column go on in the next line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     first, *others = names
     table.add_column(first, overflow="fold")
     for name in others:
@@ -66,10 +67,15 @@ def columns(*names: str) -> Table:
     return table
 
 
-def with_names(table: Table) -> Table:
-    """Return a table of which the first column keeps a width in which names can be read."""
-    first = table.columns[0]
-    first.min_width = min(_FIRST_MIN, max(cell_len(str(cell)) for cell in (first.header, *first.cells)))
+def with_names(table: Table, width: int | None = None) -> Table:
+    """Return a table of which the first column keeps a width in which names can be read.
+
+    ``width`` is that of the whole table; None: that of the terminal.
+    """
+    first, *others = (max(cell_len(str(cell)) for cell in (each.header, *each.cells)) for each in table.columns)
+    remaining = (width or console().width) - sum(each + _GAP for each in others) - _GAP
+    # Not a minimum, below which the columns that do not wrap would press it.
+    table.columns[0].width = min(first, max(remaining, _FIRST_MIN))
     return table
 
 

@@ -61,13 +61,13 @@ def test_a_pipe_has_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[1].split() == [NAME, *("number",) * 9]
 
 
-@pytest.mark.parametrize("width", [100, 120])
+@pytest.mark.parametrize("width", [80, 100, 120])
 def test_names_stay_and_numbers_are_not_cut_without_a_sign(width: int) -> None:
     made = table()
     made.add_row("n", *("4000",) * 9)
     narrow = Console(width=width, file=io.StringIO())
     with narrow.capture() as captured:
-        narrow.print(terminal.with_names(made))
+        narrow.print(terminal.with_names(made, width))
     lines = [line.split() for line in captured.get().splitlines()]
     assert "".join(line[0] for line in lines[1:-1]) == NAME
     assert lines[-1][0] == "n"
