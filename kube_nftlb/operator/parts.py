@@ -189,6 +189,8 @@ class Parts:
         """Reconcile everything, and from now on what changes: this replica writes."""
         self.active.set()
         self.ingest.changes.forget()
+        # Else a Service that did not fit would have overrides until those before it are reconciled.
+        self.ingest.count_overrides_in_force()
         self.mark(self.cache.everything())
         if self._gateways is None:
             # Those of routes that were served before go.

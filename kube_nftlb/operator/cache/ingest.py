@@ -188,6 +188,10 @@ class Ingest:
         """See ``ServiceChanges.count_overrides``."""
         return self._services.count_overrides(key, annotated_pods)
 
+    def count_overrides_in_force(self) -> None:
+        """See ``ServiceChanges.count_overrides_in_force``."""
+        self._services.count_overrides_in_force()
+
     def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
         return self._services.put_api_host(host, ips)

@@ -13,6 +13,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_index import made_from
 from kube_nftlb.operator.farms.ports import cluster_ips, port_keys, serves
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 
@@ -66,6 +67,15 @@ class ServiceChanges:
             return Affected(services=frozenset(budget.remove(key)))
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
         return Affected(services=frozenset(budget.put(key, created, overrides) - {key}))
+
+    def count_overrides_in_force(self) -> None:
+        """Count the overrides that farms of Services have: what others would add is judged beside them."""
+        pods: dict[ServiceKey, int] = {}
+        for farm in self._cache.farms.values():
+            if (key := made_from(farm)) is not None and farm.reference is not None:
+                pods[key] = max(pods.get(key, 0), *(len(each.overrides) for each in farm.reference.groups))
+        for key, number in pods.items():
+            self.count_overrides(key, number)
 
     def keep_addresses(self, key: ServiceKey, service: Service) -> None:
         """Give nobody else the addresses that the status of a Service has which is not known otherwise."""
