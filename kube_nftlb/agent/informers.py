@@ -125,8 +125,9 @@ class _Farms:
 async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckPorts) -> None:
     """Pass the EndpointSlices of all Services and each change to the loop and the health checks, until cancelled."""
 
-    def change(raw: Json, new: Slice | None) -> None:
-        made_at = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
+    def change(raw: Json, new: Slice | None, *, again: bool = False) -> None:
+        annotations = {} if again else raw["metadata"].get("annotations") or {}
+        made_at = timestamps.parse(annotations.get(names.ANNOTATION_TRIGGER_TIME))
         for farm in state.put_slice(_slice_key(raw), new, _version(raw), made_at):
             health_checks.put(state.resolved(farm))
 
@@ -148,8 +149,7 @@ async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckP
             health_checks.put(state.resolved(farm))
 
     def put_again(raw: Json) -> None:
-        for farm in state.put_slice_again(_slice_key(raw), parsed_slice(raw)):
-            health_checks.put(state.resolved(farm))
+        change(raw, parsed_slice(raw), again=True)
 
     handlers = Handlers(replace, put, remove, state.slices_seen)
     watch = list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)

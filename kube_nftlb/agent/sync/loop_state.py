@@ -138,7 +138,7 @@ class LoopState:
     def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
         """Add or replace an EndpointSlice; None removes it. Return the farms with health checks that it concerns.
 
-        ``made_at`` is the time of the change that caused it, if known.
+        ``made_at`` is the time of the change that caused it, if known; None if it was long ago.
         """
         affected = self.index.put_slice(key, new)
         if affected:
@@ -149,13 +149,6 @@ class LoopState:
         self._queue(affected, self.seen_version + 1)
         farms = (farm for each in affected if (farm := self.index.get(each)) is not None)
         return [farm for farm in farms if farm.spec.health_check_node_port is not None]
-
-    def put_slice_again(self, key: SliceKey, new: Slice | None) -> list[Farm]:
-        """Replace an EndpointSlice that was cut; return the same.
-
-        It changed long ago: by its resourceVersion, all farms would seem not to be programmed since then.
-        """
-        return self.put_slice(key, new, self.slices.reached, None)
 
     def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
         """Remove the EndpointSlices that are not present in a complete list made at a resourceVersion.

@@ -27,13 +27,13 @@ class SliceWatermark:
         """The number of farms that were pending at the last ``update``, or changed since."""
         return len(self._waiting)
 
-    @property
-    def reached(self) -> int:
-        """The resourceVersion up to which the watch has come."""
-        return self._seen
-
     def changed(self, keys: Iterable[FarmKey], version: int) -> None:
-        """Note that farms got other endpoints at a resourceVersion."""
+        """Note that farms got other endpoints at a resourceVersion.
+
+        A slice that was cut may change what they get long after it changed itself: that counts as news of the watch,
+        since the watermark would else go back.
+        """
+        version = max(version, self._seen + 1)
         for key in keys:
             self._waiting.setdefault(key, version)
             self._untaken.setdefault(key, version)
@@ -60,7 +60,8 @@ class SliceWatermark:
     def update(self, pending: Container[FarmKey]) -> int:
         """Return the watermark, if all farms are programmed but those that are ``pending``."""
         self._waiting = {key: version for key, version in self._waiting.items() if key in pending}
-        return max(min(self._waiting.values(), default=self._seen + 1) - 1, 0)
+        # A list brings changes later than others that it has not brought yet.
+        return min((self._seen + 1, *self._waiting.values())) - 1
 
 
 Versions = tuple[int, ...]

@@ -223,9 +223,6 @@ class SliceCalls(RecordingInputs):
         self.calls.append((key[1], (new and [each.ip for each in new.endpoints], version, made_at)))
         return [Farm.model_validate(raw_farm(generation=version))]
 
-    def put_slice_again(self, key: SliceKey, new: Slice | None) -> list[Farm]:
-        return self.put_slice(key, new, self.version, None)
-
     def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
         self.calls.append(("all", sorted(name for _, name in present)))
         return []
@@ -263,6 +260,7 @@ async def test_a_slice_that_was_cut_is_told_again_once_there_is_room() -> None:
     kube, state, health_checks = FakeKube(), SliceCalls(), RecordingHealthChecks()
     state.index.slices = slices = SliceIndex(endpoints_max=1)
     raw = raw_slice(endpoint("10.244.1.2"), version=7)
+    raw["metadata"]["annotations"] = {names.ANNOTATION_TRIGGER_TIME: "2026-01-01T00:00:01Z"}
     for name in ("other-1", "web-1"):
         slices.put(("default", name), parse_slice(raw))
     kube.put(ENDPOINT_SLICES, raw)
@@ -272,7 +270,7 @@ async def test_a_slice_that_was_cut_is_told_again_once_there_is_room() -> None:
     slices.put(("default", "other-1"), None)
     state.calls.clear()
     await asyncio.sleep(41)
-    assert state.calls == [("web-1", (["10.244.1.2"], 9, None))]
+    assert state.calls == [("web-1", (["10.244.1.2"], 7, None))]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

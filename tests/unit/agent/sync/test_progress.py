@@ -103,5 +103,26 @@ def test_a_farm_that_is_incomplete_holds_the_watermark_of_slices_though_it_is_ve
     slices.taken([WEB])
     slices.incomplete([WEB])
     slices.changed([WEB], 9)
+    slices.seen(9)
     slices.verified(WEB)
     assert slices.update(pending) == 6
+
+
+def test_it_never_goes_back_though_a_slice_that_was_cut_changes_a_farm_long_after_it_changed() -> None:
+    slices = SliceWatermark()
+    slices.seen(20)
+    slices.changed([WEB], 7)
+    assert slices.update({WEB}) == 20
+    slices.seen(25)
+    assert slices.update({WEB}) == 20, "the farm waits"
+    assert slices.update(set()) == 25
+
+
+def test_it_does_not_pass_what_a_list_may_still_bring() -> None:
+    slices = SliceWatermark()
+    slices.seen(20)
+    slices.changed([WEB], 30)
+    assert slices.update({WEB}) == 20
+    slices.changed([SHOP], 25)
+    slices.seen(40)
+    assert slices.update({WEB, SHOP}) == 24

@@ -7,6 +7,7 @@ from typing import Any
 from kube_nftlb import metrics
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.endpointslices.index import SliceIndex
 from kube_nftlb.endpointslices.slices import Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_policy
 from tests.unit.agent.sync.conftest import Node
@@ -53,6 +54,23 @@ async def test_the_watermark_waits_for_the_farm_and_no_other_does(node: Node) ->
     assert node.loop.progress.slice_watermark < 900
     await node.settle_slices(900)
     await node.change(farm("other--http", version=11, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
+
+
+async def test_a_slice_that_is_read_again_since_it_was_cut_takes_no_watermark_back(node: Node) -> None:
+    node.state.index.slices = SliceIndex(endpoints_max=1)
+    await node.program([farm(**FROM_WEB)], 10)
+    other = endpoint_slice(endpoint("10.244.1.9"), name="other-1", service="other")
+    node.put_slice(other, 11)
+    node.put_slice(slice_of("10.244.1.2"), 12)
+    node.state.put_slice(("default", other.name), None, 20, None)
+    node.state.slices_seen(20)
+    await node.settle_slices(20)
+    assert served(node) == []
+    node.state.put_slice(("default", "web-1"), slice_of("10.244.1.2"), 12, None)
+    while len(node.state.queue):
+        assert node.loop.progress.slice_watermark == 20
+        await asyncio.sleep(0)
+    assert served(node) == ["10.244.1.2"]
 
 
 async def test_a_restarted_agent_leaves_endpoints_that_are_right(node: Node) -> None:
