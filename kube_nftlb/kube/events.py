@@ -145,6 +145,8 @@ class Events:
         self._kube = kube
         self._source = source
         self._memory: Memory[Part] = Memory(exists)
+        self._logged: Memory[Part] = Memory(exists)
+        """Also remembers findings whose Event could not be written: they are not logged at each look."""
         self._limiter = Limiter()
         self._waiting: EventQueue[Subject, _Waiting] = EventQueue(_event_namespace, _WAITING_MAX)
 
@@ -152,13 +154,13 @@ class Events:
         """Report all current findings of an object: each new one of the first 32 is logged and becomes a Warning.
 
         With ``about`` they are those of one part of the object, such as a farm of a Service. A finding whose Event
-        could not be written is new again.
+        could not be written becomes one at the next look, and is not logged again.
         """
-        part = Part(subject, about)
-        for finding in self._memory.news(part, itertools.islice(findings, _FINDINGS_MAX)):
-            if not about:
-                # A part has a log line of its own.
-                _log.warning("problem", reason=finding.reason, message=finding.message, **_where(subject))
+        part, found = Part(subject, about), tuple(itertools.islice(findings, _FINDINGS_MAX))
+        # A part has a log line of its own.
+        for finding in self._logged.news(part, found) if not about else ():
+            _log.warning("problem", reason=finding.reason, message=finding.message, **_where(subject))
+        for finding in self._memory.news(part, found):
             self._queue(_Waiting(EventDraft(subject, "Warning", finding.reason, finding.message), part, finding))
 
     def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:

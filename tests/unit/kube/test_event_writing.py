@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb import errors
 from kube_nftlb.kube import events as events_module
@@ -103,6 +104,24 @@ async def test_a_finding_over_the_burst_of_its_object_is_told_later_if_it_lasts(
         for _ in range(2):
             events.report(farm("web"), findings)
     assert [write.body["message"] for write in kube.writes] == [each.message for each in findings]
+
+
+async def test_a_finding_whose_event_has_to_wait_for_its_turn_is_logged_once_for_as_long_as_it_lasts() -> None:
+    events = Events(FakeKube(), Source("operator"))
+    findings = [Rejection("InvalidAnnotation", str(number)) for number in range(30)]
+
+    def logged() -> list[str]:
+        with capture_logs() as lines:
+            events.report(farm("web"), findings)
+        return [line["message"] for line in lines if line["event"] == "problem"]
+
+    assert logged() == [each.message for each in findings], "those over the burst too"
+    assert logged() == []
+    findings.append(Rejection("InvalidAnnotation", "new"))
+    gone = findings.pop(29)
+    assert logged() == ["new"]
+    findings.append(gone)
+    assert logged() == [gone.message], "it is back"
 
 
 async def test_an_event_waits_for_an_api_server_that_is_away_though_nobody_reports_it_again() -> None:
