@@ -172,11 +172,22 @@ class Engines:
         """
         stay = {}
         for name in self._moved(self._nftables, self._nftlb, changes):
-            if (why := refused.get(name) or await self._nftlb.drift(name)) is not None:
+            if (why := refused.get(name) or await self._irreparable(name)) is not None:
                 stay[name] = why
         if stay:
             await self._nftlb.apply(dict.fromkeys(stay))
         return stay
+
+    async def _irreparable(self, name: str) -> str | None:
+        """Return how the kernel deviates from a farm of nftlb although it was repaired once, or None."""
+        if await self._nftlb.drift(name) is None:
+            return None
+        try:
+            await self._nftlb.repair(name)
+        except errors.NftlbError as error:
+            # Nobody else waits for this farm.
+            return str(error)
+        return await self._nftlb.drift(name)
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""

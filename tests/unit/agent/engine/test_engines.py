@@ -81,6 +81,7 @@ async def test_a_farm_that_the_kernel_does_not_take_of_nftlb_stays_in_nftables(b
     if was_there:
         both.nftlb.farms["web--http"] = served("nftlb")
     both.nftlb.deviations["web--http"] = "a listener is missing in the kernel"
+    both.nftlb.irreparable.add("web--http")
     both.sent.clear()
     outcome = await both.put(served("nftlb"))
     assert outcome.refused == {"web--http": "a listener is missing in the kernel"}
@@ -90,6 +91,29 @@ async def test_a_farm_that_the_kernel_does_not_take_of_nftlb_stays_in_nftables(b
     both.nftlb.deviations.clear()
     assert not (await both.put(served("nftlb"))).refused
     assert (list(both.nftables.farms), list(both.nftlb.farms)) == ([], ["web--http"])
+
+
+async def test_a_farm_that_moves_to_nftlb_is_repaired_there_once_before_it_stays(both: Both) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.deviations["web--http"] = "a listener is missing in the kernel"
+    assert not (await both.put(served("nftlb"))).refused
+    assert both.nftlb.repaired == ["web--http"]
+    assert (list(both.nftables.farms), list(both.nftlb.farms)) == ([], ["web--http"])
+
+
+async def test_a_farm_that_nftlb_refuses_to_repair_stays_in_nftables_and_holds_no_other(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.deviations["web--http"] = "a listener is missing in the kernel"
+
+    async def repair(_: str | None = None) -> None:
+        raise errors.NftlbError(409, "no")
+
+    monkeypatch.setattr(both.nftlb, "repair", repair)
+    changes = [FarmChange(each.name, each) for each in (served("nftlb"), served("nftlb", "other", "10.96.0.11"))]
+    assert (await both.applier.apply(changes)).refused == {"web--http": "nftlb answered 409: no"}
+    assert (list(both.nftables.farms), list(both.nftlb.farms)) == (["web--http"], ["other"])
 
 
 async def test_a_farm_that_nftlb_has_and_does_not_let_change_stays_in_nftables(both: Both) -> None:
