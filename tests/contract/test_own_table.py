@@ -94,16 +94,16 @@ async def test_addresses_of_pools_that_the_kernel_refuses_are_told_and_hurt_no_o
     assert await node.drift() is None
 
 
-async def test_the_kernel_tells_which_listeners_have_rules_about_clients(node: Node) -> None:
+async def test_the_kernel_tells_at_which_listeners_clients_are_kept_out(node: Node) -> None:
     limited = [
         Listener("10.96.0.1", "TCP", 80),
         Listener("fd00::1", "UDP", 53),
         Listener("10.96.0.2", "All", ALL_PORTS),
     ]
-    maps = [SOURCE_RANGES, POLICY, SOURCE_RANGES]
+    maps, refused = [SOURCE_RANGES, POLICY, SOURCE_RANGES], Listener("10.96.0.3", "TCP", 80)
     elements = [listener(map_, each, "drop") for map_, each in zip(maps, limited, strict=True)]
-    await node.give({"web": Contents(frozenset(elements)), "other": refusing("10.96.0.3")})
-    assert restricted(await node.reader.contents(TABLE, lambda _: True)) == set(limited)
+    await node.give({"web": Contents(frozenset(elements)), "other": refusing(refused.ip)})
+    assert restricted(await node.reader.contents(TABLE, lambda _: True)) == {*limited, refused}
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:

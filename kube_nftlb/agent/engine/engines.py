@@ -76,6 +76,16 @@ class Engines:
         """Return the farms that an engine has on any of these listeners."""
         return set().union(*(engine.sent.owners(listeners) for engine in self._all))
 
+    def listeners(self, name: str) -> frozenset[Listener]:
+        """Return where any engine has a farm: one that moves may be in both, at different listeners."""
+        found = (engine.sent.get(name) for engine in self._all)
+        return frozenset().union(*(farm.listeners for farm in found if farm is not None))
+
+    def away(self, name: str) -> frozenset[Listener]:
+        """Return where nftlb, which is away, has a farm."""
+        farm = self._nftlb.sent.get(name) if self.unreachable else None
+        return farm.listeners if farm is not None else frozenset()
+
     def is_shadowed(self, listener: Listener, by_others_than: Collection[str]) -> bool:
         """Return True if the engine nftables serves another farm where nftlb, which is away, still listens too."""
         return bool(self.unreachable and self._nftables.sent.owners([listener]) - set(by_others_than))

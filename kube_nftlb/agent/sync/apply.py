@@ -73,9 +73,10 @@ class Applier:
 
         Clients are refused wherever an engine has a farm and no farm should be: a new agent does not know why.
         """
-        changes, sent = list(changes), self._engines.sent
+        changes = list(changes)
         served = {listener for each in changes for listener in self._listeners(each)}
-        rules = {name: layout.refused(extra) for name, farm in sent.items() if (extra := farm.listeners - served)}
+        had = {name: self._engines.listeners(name) for name in self._engines.sent}
+        rules = {name: layout.refused(extra) for name, listeners in had.items() if (extra := listeners - served)}
         for each in changes:
             overlay = self._overlay_after(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)
@@ -99,11 +100,14 @@ class Applier:
 
     def _before(self, changes: Sequence[FarmChange]) -> Iterator[tuple[str, Contents]]:
         going = {each.name for each in changes if each.is_withdrawal}
+        changed = {each.name for each in changes if not each.keep}
+        then = {listener for each in changes for listener in _then(each)} if self._engines.unreachable else ()
         for each in changes:
             overlay, is_new = self._overlay(each), each.name not in self._engines.sent
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
             if overlay is not None and not (is_new and _can_follow(overlay)):
-                yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
+                contents = self._table.owned(each.name) | self._unshadowed(each, overlay, going)
+                yield each.name, contents | self._given_up(each, then, changed)
             owner = rules_owner(each.name)
             yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)
 
@@ -112,9 +116,8 @@ class Applier:
             if each.name in refused:
                 continue
             overlay = self._overlay_after(each)
-            if each.is_withdrawal and each.name in self._engines.sent:
-                # Its engine is away.
-                overlay = self.refused(each.name)
+            if given_up := self._given_up(each, set(_then(each)), {each.name}):
+                overlay = (overlay or Contents()) | given_up
             if overlay is not None:
                 yield each.name, self._unshadowed(each, overlay)
             yield rules_owner(each.name), self._unshadowed(each, each.policies_after)
@@ -140,16 +143,26 @@ class Applier:
         names = {change.name, *going}
         return layout.without(contents, lambda listener: self._engines.is_shadowed(listener, names))
 
+    def _given_up(self, change: FarmChange, then: Collection[Listener], changed: Collection[str]) -> Contents:
+        """Return what refuses clients where nftlb, which is away, still has a farm that is not to be served there.
+
+        Not at the listeners that are served ``then``, or by the engine nftables for a farm that is not ``changed``.
+        """
+        given_up = (each for each in self._engines.away(change.name) if not change.keep and each not in then)
+        return layout.refused(each for each in given_up if not self._engines.is_shadowed(each, changed))
+
     def _listeners(self, change: FarmChange) -> Iterable[Listener]:
-        if change.farm is not None and not change.keep:
-            return change.farm.listeners
         sent = self._engines.sent.get(change.name)
-        return sent.listeners if change.keep and sent is not None else ()
+        return sent.listeners if change.keep and sent is not None else _then(change)
 
     def refused(self, name: str) -> Contents:
         """Return what refuses the clients of a farm wherever an engine has it."""
-        sent = self._engines.sent.get(name)
-        return layout.refused(sent.listeners) if sent is not None else Contents()
+        return layout.refused(self._engines.listeners(name))
+
+
+def _then(change: FarmChange) -> Iterable[Listener]:
+    """Return where a farm is to be served."""
+    return change.farm.listeners if change.farm is not None and not change.keep else ()
 
 
 def _can_follow(contents: Contents) -> bool:

@@ -1,4 +1,4 @@
-"""The rules that an earlier agent left for farms that are gone, of which only nftlb knows, which is away.
+"""The rules that an earlier agent left where farms are gone, of which only nftlb knows, which is away.
 
 They are in the agent table alone, which this agent is about to replace. It cannot tell what they were, but at which
 listeners: until nftlb answers, so that the farms can be removed from it, all clients are refused there.
@@ -25,7 +25,7 @@ class EarlierRules:
     def __init__(self, reader: ContentsReader) -> None:
         self._reader = reader
         self._restricted: frozenset[Listener] | None = None
-        """The listeners with policies or source ranges as this agent began; None before they were read."""
+        """The listeners at which some clients were kept out as this agent began; None before they were read."""
         self._is_decided = False
         self._unknown: frozenset[Listener] = frozenset()
         """Those of no farm."""
@@ -49,11 +49,11 @@ class EarlierRules:
 
 
 def restricted(found: TableContents) -> frozenset[Listener]:
-    """Return the listeners with policies or source ranges in an agent table."""
+    """Return the listeners with policies, source ranges or refusals in an agent table."""
     names = (
         (family, f"{map_}{scope}-{family}")
         for family in FAMILIES
-        for map_ in (layout.SOURCE_RANGES, layout.POLICY)
+        for map_ in (layout.SOURCE_RANGES, layout.POLICY, layout.NO_ENDPOINTS)
         for scope in ("", "-all")
     )
     return frozenset(

@@ -258,6 +258,39 @@ async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_unt
     assert not both.table.owned("web--http")
 
 
+async def test_clients_of_an_address_that_a_farm_leaves_with_nftlb_which_is_away_are_refused_unless_another_has_it(
+    both: Both,
+) -> None:
+    addresses = [{"ip": ip, "ports": "80"} for ip in ("10.96.0.10", "10.96.0.11")]
+    await both.put(node_farm(farm(addresses=addresses, engine="nftlb"), NodeFacts("here"), None))
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    moved, taking = served("nftables"), served("nftables", "taking", "10.96.0.11")
+    left = layout.refused(taking.listeners).elements
+    refused: list[bool] = []
+    apply = both.nftables.apply
+
+    async def seen(changes: FarmChanges) -> Applied:
+        refused.append(left <= both.table.owned(moved.name).elements)
+        return await apply(changes)
+
+    both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
+    await both.applier.apply([FarmChange(moved.name, moved), FarmChange(taking.name, taking)])
+    assert refused == [False], "its clients go from one farm to the other"
+    assert not left & both.table.owned(moved.name).elements
+    await both.applier.apply([FarmChange(taking.name), FarmChange(moved.name, moved)])
+    assert refused == [False, True], "nftlb never serves them for the farm that has left"
+    assert left <= both.table.owned(moved.name).elements
+    both.nftlb.reachable = True
+    await both.engines.load()
+    both.applier.expect([FarmChange(moved.name, moved)], {})
+    assert left <= both.table.owned(moved.name).elements, "it still has the farm"
+    await both.put(moved)
+    assert not both.nftlb.farms
+    assert not left & both.table.owned(moved.name).elements
+
+
 async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:
     await both.put(served("nftables"))
     await both.put(served("nftlb", "other", "10.96.0.11"))

@@ -67,6 +67,56 @@ async def test_a_changed_policy_keeps_clients_out_of_a_farm_of_which_only_an_nft
     assert rules_met(node) == (DENIES if type_ == "deny" else ["ip saddr @policy-default.list-ip return", "drop"])
 
 
+async def test_nobody_is_served_at_an_address_that_a_farm_leaves_with_its_engine_while_nftlb_hangs(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nftlb goes on serving the farm there, and only the agent table can keep clients out."""
+    left = "tcp . 10.96.0.11 . 80"
+    addresses = [{"ip": "10.96.0.10", "ports": "80"}, {**OTHER[0], "sourceRanges": ["10.0.0.0/8"]}]
+    node.state.put_policy(raw_policy())
+    # With another farm of the engine nftables the loop goes on without nftlb.
+    other = farm("other--http", engine="nftables", addresses=[{"ip": "10.96.0.12", "ports": "80"}])
+    await node.program([guarded(addresses=addresses), other], 20)
+    assert rules_met(node, "10.96.0.11") == DENIES
+    known = dict(node.engine.farms)
+    open_, run = [], node.nft.run
+
+    async def noted(commands: str) -> None:
+        await run(commands)
+        kept_out = left in node.nft.sets["no-endpoints-ip"] or bool(rules_met(node, "10.96.0.11"))
+        if WEB.name in node.engine.farms and not kept_out and "taking--http" not in node.nftables.farms:
+            open_.append(commands)
+
+    monkeypatch.setattr(node.nft, "run", noted)
+    node.engine.reachable, node.engine.hangs = False, True
+    moved = guarded(generation=2, version=21, engine="nftables", addresses=addresses[:1])
+    await node.change(moved)
+    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
+    assert rules_met(node) == DENIES
+    await node.change(guarded(generation=3, version=22, engine="nftables", addresses=addresses[:1], scheduler="weight"))
+    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
+
+    await node.change(farm("taking--http", engine="nftables", addresses=OTHER, version=23))
+    assert not node.nft.sets["no-endpoints-ip"], "another farm has the address"
+    node.remove(WEB._replace(name="taking--http"), 24)
+    await node.settle(24)
+    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
+
+    for _ in range(2):
+        await node.stop()
+        node.start([raw_policy()])
+        node.engine.farms.clear()
+        node.engine.reachable, node.engine.hangs = False, True
+        node.list([moved, other], 25)
+        await node.settle(25)
+        assert list(node.nft.sets["no-endpoints-ip"]) == [left], "an agent that starts knows it from the table alone"
+
+    node.engine.farms.update(known)
+    node.engine.reachable = True
+    await until(lambda: not node.engine.farms and not node.nft.sets["no-endpoints-ip"])
+    assert not open_
+
+
 async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node: Node) -> None:
     await node.program([guarded()], 20)
     assert rules_met(node) == ["drop"]
