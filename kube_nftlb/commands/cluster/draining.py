@@ -9,12 +9,16 @@ from typing import NamedTuple
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import drain_count, drain_plan, drain_states, node_addresses, terminal
+from kube_nftlb.commands.cluster.drain_connections import Open
 from kube_nftlb.commands.cluster.drain_lookup import Meant, farms_and_slices, look_up
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Member, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_if_present, get_or_none
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, PODS, JsonObject
+
+_NOTHING_OPEN = Open({}, ())
+"""The count where nothing drains."""
 
 
 class DrainOptions(NamedTuple):
@@ -40,14 +44,14 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
                 f"{meant.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
             )
         if not plan.members and not meant.announcing:
-            return False
+            return _ended(_NOTHING_OPEN, options)
         # Before anything is written, of which the rest may be refused.
         _note(options, f"undo: kubectl nftlb undrain {name}")
         if meant.announcing:
             # Before its backends: clients of the addresses come to it.
             _note(options, await node_addresses.hand_over(kube, meant.name))
         if not plan.members:
-            return False
+            return _ended(_NOTHING_OPEN, options)
         await _write_annotations(kube, [pod for pod in plan.pods if pod in states], DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit.farm, edit.manager, edit.entry)
@@ -63,6 +67,11 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     if count is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
+    return _ended(count, options)
+
+
+def _ended(count: Open, options: DrainOptions) -> bool:
+    """Print for programs what is open in the end. Return True if connections are, or may be, still open."""
     if options.output is not Format.TEXT:
         uncounted = sorted((*count.uncounted, *count.silent))
         unknown = {"silentNodes": uncounted, "untoldNodes": list(count.partial)}

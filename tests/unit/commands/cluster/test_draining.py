@@ -1,6 +1,7 @@
 """The actions and messages of ``drain`` as it counts, with an API server in memory."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import drain_count, draining
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
+from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import (
@@ -223,6 +225,30 @@ async def test_the_state_of_one_pod_keeps_no_node_from_being_drained(
     assert not await drain(HERE, "n1", DrainOptions(force=True, wait=False))
     assert [each.name for each in kube.writes] == ["c", "d"]
     assert "pod default/a has the state off, by its annotation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("announces", [False, True])
+async def test_a_node_whose_backends_are_out_already_has_an_answer_for_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, announces: bool
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NODES, raw_node("n1"))
+    states = {"a": "off", "b": "down"}
+    overrides = [{"pod": name, "state": state} for name, state in states.items()]
+    kube.put(FARMS, raw_service_farm(backendsFrom=[{"service": "web", "port": "http", "overrides": overrides}]))
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.1.3", "b", node="n1")))
+    for name, state in states.items():
+        kube.put(PODS, raw_pod(name, annotations={"state": state}))
+    if announces:
+        kube.put(ADDRESS_POOLS, raw_pool())
+    assert not await drain(HERE, "n1", DrainOptions(output=Format.JSON))
+    assert [each.resource for each in kube.writes] == ([NODES] if announces else [])
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"connections": 0, "byNode": {}, "silentNodes": [], "untoldNodes": []}
+    assert not said.err
+    assert not await drain(HERE, "n1", DrainOptions())
+    assert not capsys.readouterr().out
 
 
 async def test_how_to_undo_it_is_said_before_a_write_that_may_be_refused(
