@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import NoReturn
 
-from kube_nftlb import errors
+from kube_nftlb import errors, files
 from kube_nftlb.nftlb import loading
 
 PROGRAM = "nftlb"
@@ -25,10 +25,7 @@ def run(port: int, key_file: Path, startup_file: Path) -> NoReturn:
         raise errors.UsageError("nftlb is not installed: the image has it, with the patches that the agent needs")
     key = secrets.token_urlsafe(32)
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = key_file.with_suffix(".new")
-    temporary.touch(mode=0o600)
-    temporary.write_text(key)
-    temporary.replace(key_file)
+    files.replace(key_file, key, mode=0o600)
     arguments = [program, "-H", "127.0.0.1", "-P", str(port), "-l", _LOG_NOTICE, "-L", _LOG_TO_STDERR]
     if (farms := loading.begin(startup_file)) is not None:
         arguments += ["-c", str(farms)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from kube_nftlb import files
 from kube_nftlb.agent.dsr.modes import PodVip
 
 _log = structlog.get_logger()
@@ -59,9 +60,7 @@ class Record:
     def write(self) -> None:
         """Write the file. Raises OSError."""
         content = {ip: {**asdict(entry), "vips": dict(_sorted(entry.vips))} for ip, entry in self.entries.items()}
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps(content))
-        temporary.replace(self._file)
+        files.replace(self._file, json.dumps(content))
 
 
 def _sorted(vips: Mapping[str, Collection[str]]) -> Iterator[tuple[str, list[str]]]:

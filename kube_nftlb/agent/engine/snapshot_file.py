@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from kube_nftlb import files
+
 SAVE_EVERY_S = 2
 """The minimum interval between writes."""
 SAVE_WITHIN_S = 60
@@ -66,7 +68,4 @@ class SnapshotFile(Generic[_Farm]):
 
     def replace(self, farms: Iterable[str]) -> None:
         """Write the file with the texts of farms. Raises OSError."""
-        temporary = self.path.with_suffix(".new")
-        temporary.touch(mode=0o600)
-        temporary.write_text(self._document(farms))
-        temporary.replace(self.path)
+        files.replace(self.path, self._document(farms), mode=0o600)

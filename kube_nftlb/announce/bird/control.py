@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, TextIO
 
+from kube_nftlb import files
 from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.files import AGENT, CONFIG, SOCKET
@@ -41,10 +42,7 @@ class BirdControl:
 
     def write(self, config: str) -> None:
         """Write the configuration. Raises OSError."""
-        path = self._run_dir / CONFIG
-        written = path.with_suffix(".new")
-        written.write_text(config)
-        written.replace(path)
+        files.replace(self._run_dir / CONFIG, config)
 
     async def configure(self) -> str:
         """Have BIRD read its configuration, and return what is wrong with that. Raises OSError, TimeoutError."""
