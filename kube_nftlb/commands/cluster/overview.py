@@ -16,13 +16,8 @@ from kube_nftlb.kube.resources import DAEMON_SETS, EVENTS, FARMS, LEASES, NFTLB_
 
 async def farms_and_reports(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
     """Return the farms of one namespace, or of all; nodes' reports, programs and Services as far as the user may."""
-    farms, reports, programs = await asyncio.gather(
-        kube.list(FARMS, namespace, not_older_than="0"),
-        list_if_allowed(kube, NFTLB_NODES),
-        _programs(kube, target),
-    )
-    services = await _services(kube, namespace, farms.items)
-    return replace(ClusterView(farms.items, reports=reports or ()), **services._asdict(), **programs._asdict())
+    view, reports = await asyncio.gather(_farms(kube, target, namespace), list_if_allowed(kube, NFTLB_NODES))
+    return replace(view, reports=reports or ())
 
 
 async def overview(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
@@ -30,15 +25,17 @@ async def overview(kube: Kube, target: Target, namespace: str | None) -> Cluster
 
     Raises UsageError if nobody tells which of several operators and agents are real.
     """
-    nodes, reports, farms, programs = await asyncio.gather(
-        kube.list(NODES, metadata_only=True),
-        kube.list(NFTLB_NODES),
-        kube.list(FARMS, namespace, not_older_than="0"),
-        _programs(kube, target),
+    view, nodes, reports = await asyncio.gather(
+        _farms(kube, target, namespace), kube.list(NODES, metadata_only=True), kube.list(NFTLB_NODES)
     )
+    return replace(view, nodes=nodes.items, reports=reports.items)
+
+
+async def _farms(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
+    """Return what both have: farms, and programs and Services as far as the user may see them."""
+    farms, programs = await asyncio.gather(kube.list(FARMS, namespace, not_older_than="0"), _programs(kube, target))
     services = await _services(kube, namespace, farms.items)
-    view = ClusterView(farms.items, nodes.items, reports.items)
-    return replace(view, **services._asdict(), **programs._asdict())
+    return ClusterView(farms.items, **services._asdict(), **programs._asdict())
 
 
 class _Programs(NamedTuple):
