@@ -12,6 +12,7 @@ flows that would renew them; with the engine nftables a rule does (``engine.nfta
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
@@ -116,7 +117,8 @@ class Connections:
                 group.create_task(self._keep_forgetting_bypassed(), name="connections-bypassed")
                 group.create_task(self._keep_challenging(), name="connections-challenge")
         finally:
-            # The next agent does not know which listeners are closed.
+            # The next agent does not know which listeners are closed, and which farms have changed.
+            await self._forget_lost(math.inf)
             await self.look()
 
     async def keep_looking(self) -> None:
@@ -126,9 +128,8 @@ class Connections:
             self._news.clear()
             if await self.look():
                 await self._clock.sleep(rest_s(self._clock.now() - began))
-            longest_s = _RETRY_S if self._unanswered.pending else _IDLE_S
-            wait_s = min(max(self._allowed.next_due() - self._clock.now(), 0), longest_s)
-            await self._clock.wait(self._news, wait_s)
+            due = min(self._allowed.next_due(), self._unanswered.next_due())
+            await self._clock.wait(self._news, min(max(due - self._clock.now(), 0), _IDLE_S))
 
     async def _keep_forgetting_bypassed(self) -> None:
         while True:
@@ -149,7 +150,7 @@ class Connections:
 
     async def look(self) -> bool:
         """Look for connections once where that is due, and end those that may not go on. Return True if any was due."""
-        lost = await self._forget_lost()
+        lost = await self._forget_lost(self._clock.now())
         if allowed := self._allowed.take(self._clock.now()):
             try:
                 await self._end(allowed)
@@ -162,16 +163,16 @@ class Connections:
                     _log.warning("cannot end connections to endpoints that are gone, retrying", error=str(error))
         return bool(allowed) or lost
 
-    async def _forget_lost(self) -> bool:
+    async def _forget_lost(self, now: float) -> bool:
         """Forget unanswered connections to endpoints that are gone. Return True if there were farms to look for."""
-        waiting = self._unanswered.take()
+        waiting = self._unanswered.take(now)
         if not waiting.farms:
             return False
         try:
             found = await self._table.find(waiting.farms.keys(), waiting.is_lost, UNANSWERED, FOUND_MAX)
             await self._table.forget(found)
         except errors.KernelError as error:
-            self._unanswered.again(waiting)
+            self._unanswered.again(waiting, now)
             _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
         else:
             metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(len(found))

@@ -5,9 +5,10 @@ wait until it gives up, a minute or two, though others could answer. So what nob
 its endpoint has left the farm, and the next packet is the first of a new connection.
 """
 
+import math
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kube_nftlb.agent.connections.allowed import targets
 from kube_nftlb.agent.model import NodeFarm
@@ -15,6 +16,9 @@ from kube_nftlb.netfilter.conntrack.entries import TCP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 
 _TRANSLATED = frozenset(("snat", "dnat"))
+_AT_MOST_EVERY_S: Final = 0.25
+"""To look costs the kernel 5 ms, however few connections there are, and a first packet is repeated after a second."""
+_RETRY_S: Final = 1.0
 
 
 class Waiting(NamedTuple):
@@ -36,6 +40,7 @@ class UnansweredConnections:
 
     def __init__(self) -> None:
         self._changed: dict[str, NodeFarm] = {}
+        self._not_before = -math.inf
 
     def changed(self, name: str, farm: NodeFarm | None) -> None:
         """Note that this node has programmed a farm anew, or withdrawn it."""
@@ -43,18 +48,21 @@ class UnansweredConnections:
         if farm is not None and farm.spec.mode in _TRANSLATED:
             self._changed[name] = farm
 
-    @property
-    def pending(self) -> bool:
-        """True if there are farms to look for."""
-        return bool(self._changed)
+    def next_due(self) -> float:
+        """Return when to look for connections; infinite if there is nothing to do."""
+        return self._not_before if self._changed else math.inf
 
-    def take(self) -> Waiting:
-        """Return the farms that have changed since the last time."""
+    def take(self, now: float) -> Waiting:
+        """Return the farms that have changed since the last time, if it is time to look for their connections."""
+        if now < self.next_due():
+            return Waiting({})
+        self._not_before = now + _AT_MOST_EVERY_S
         changed, self._changed = self._changed, {}
         return Waiting({target: farm for farm in changed.values() for target in targets(farm.listeners, {TCP})})
 
-    def again(self, waiting: Waiting) -> None:
+    def again(self, waiting: Waiting, now: float) -> None:
         """Have connections of these farms looked for again, but for those that have changed meanwhile."""
+        self._not_before = now + _RETRY_S
         self._changed = {**{farm.name: farm for farm in waiting.farms.values()}, **self._changed}
 
 

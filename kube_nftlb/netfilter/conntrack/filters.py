@@ -49,7 +49,8 @@ def with_mark(mark: int, mask: int) -> bytes:
 
 def to_targets(targets: Collection[Target], narrowed: bytes) -> list[bytes]:
     """Return the filters for connections to targets of one family; they may pass others too, all ``narrowed``."""
-    if len(targets) > _ONE_BY_ONE_MAX:
+    # Few connections are unanswered, so that all of them are read in the time of walking through the table once more.
+    if len(targets) > (1 if narrowed == UNANSWERED else _ONE_BY_ONE_MAX):
         return [narrowed]
     return sorted({_to(*target) + narrowed for target in targets})
 

@@ -1,6 +1,7 @@
 """First packets to endpoints that are gone are forgotten, so that the next one finds another endpoint."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -98,12 +99,14 @@ async def test_no_connection_waits_for_an_endpoint_of_a_farm_that_is_new_or_with
 
 
 async def test_what_the_kernel_does_not_tell_is_looked_for_again() -> None:
-    kernel = FakeConntrack(entry(GONE))
-    connections = made(kernel)
+    kernel, clock = FakeConntrack(entry(GONE)), FakeClock()
+    connections = Connections(kernel, kernel, clock)
     connections.changed("web", wanted(), BEFORE)
     kernel.problem = errors.KernelError("no memory")
     assert await connections.look()
     kernel.problem = None
+    assert not await connections.look()
+    clock.time += 1
     assert await connections.look()
     assert kernel.entries == []
 
@@ -122,3 +125,31 @@ async def test_it_is_looked_for_again_soon() -> None:
         await asyncio.sleep(0)
     task.cancel()
     assert clock.time - began < 5
+
+
+async def test_changes_that_never_stop_are_looked_for_together() -> None:
+    kernel, clock = FakeConntrack(), FakeClock()
+    connections = Connections(kernel, kernel, clock)
+    began = clock.time
+    task = asyncio.create_task(connections.keep_looking())
+    while clock.time - began < 10:
+        connections.changed("web", wanted(), BEFORE)
+        clock.time += 0.01
+        await asyncio.sleep(0)
+    task.cancel()
+    assert 20 <= len(kernel.events) <= 45
+
+
+async def test_an_agent_that_ends_looks_at_once() -> None:
+    kernel = FakeConntrack()
+    connections = made(kernel)
+    connections.changed("web", wanted(), BEFORE)
+    assert await connections.look()
+    connections.changed("web", wanted(), BEFORE)
+    kernel.entries = [entry(GONE)]
+    task = asyncio.create_task(connections.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert kernel.entries == []
