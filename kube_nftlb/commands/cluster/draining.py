@@ -59,24 +59,27 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         if meant.node is not None and not (meant.node.get("spec") or {}).get("unschedulable"):
             _note(options, f"{meant.what} still takes new Pods: kubectl cordon {meant.name} keeps them off")
         if not options.wait:
-            return False
+            return _ended(None, options)
         since = await drain_count.taken_over(kube, plan)
         shows = options.output is Format.TEXT
         look = partial(farms_and_slices, kube, meant.namespace, everywhere=meant.node is not None)
         count = await drain_count.count_down(kube, plan, since, look, timeout_s=options.timeout_s, shows=shows)
     if count is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
-        return False
     return _ended(count, options)
 
 
-def _ended(count: Open, options: DrainOptions) -> bool:
-    """Print for programs what is open in the end. Return True if connections are, or may be, still open."""
+def _ended(count: Open | None, options: DrainOptions) -> bool:
+    """Print for programs what is open in the end. Return True if connections are, or may be, still open.
+
+    Without a count the number of connections is null.
+    """
+    found = count or _NOTHING_OPEN
     if options.output is not Format.TEXT:
-        uncounted = sorted((*count.uncounted, *count.silent))
-        unknown = {"silentNodes": uncounted, "untoldNodes": list(count.partial)}
-        terminal.show_data({"connections": count.total, "byNode": dict(count.by_node), **unknown}, options.output)
-    return not count.done or bool(count.silent)
+        unknown = {"silentNodes": sorted((*found.uncounted, *found.silent)), "untoldNodes": list(found.partial)}
+        data = {"connections": count and count.total, "byNode": dict(found.by_node), **unknown}
+        terminal.show_data(data, options.output)
+    return not found.done or bool(found.silent)
 
 
 async def _drainable(kube: Kube, meant: Meant, options: DrainOptions) -> tuple[Plan, Mapping[PodRef, str | None]]:

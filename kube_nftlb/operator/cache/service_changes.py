@@ -73,7 +73,7 @@ class ServiceChanges:
         pods: dict[ServiceKey, int] = {}
         for farm in self._cache.farms.values():
             if (key := made_from(farm)) is not None and farm.reference is not None:
-                pods[key] = max(pods.get(key, 0), *(len(each.overrides) for each in farm.reference.groups))
+                pods[key] = max((pods.get(key, 0), *(len(each.overrides) for each in farm.reference.groups)))
         for key, number in pods.items():
             self.count_overrides(key, number)
 

@@ -143,6 +143,8 @@ async def test_a_backend_also_drains_for_routes_of_other_namespaces(
     assert not await drain(HERE, "pod-a", DrainOptions(wait=False))
     assert "no new connections of edge/made" in capsys.readouterr().err
     assert [(write.resource, write.name) for write in kube.writes] == [(PODS, "pod-a")]
+    assert not await drain(HERE, "pod-a", DrainOptions(wait=False, output=Format.JSON))
+    assert json.loads(capsys.readouterr().out)["connections"] is None, "nobody counts if nobody waits"
 
 
 async def test_a_pod_that_goes_meanwhile_keeps_no_other_from_being_drained(monkeypatch: pytest.MonkeyPatch) -> None:
