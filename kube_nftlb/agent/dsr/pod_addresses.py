@@ -34,8 +34,12 @@ class PodLinks(Protocol):
 
     links: Links
 
+    @property
+    def incomplete(self) -> bool:
+        """True if ``links`` lacks a pod that could not be given an address since the last look."""
+
     async def look(self) -> bool:
-        """Read the interfaces anew. Return True if anything has changed."""
+        """Read the interfaces anew. Return True if any has changed since the last look."""
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
         """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
@@ -61,11 +65,17 @@ class PodAddresses:
         """The addresses that this process has found in pods, or added there: the record has also those that failed."""
         self._failures: dict[str, str] = {}
         """Why addresses could not be taken from pods when that was last tried, by IP address."""
-        self.links = NO_LINKS
+        self.links = self._found = NO_LINKS
+
+    @property
+    def incomplete(self) -> bool:
+        """See ``PodLinks``."""
+        return self.links is not self._found
 
     async def look(self) -> bool:
         """See ``PodLinks``."""
-        before, self.links = self.links, await asyncio.to_thread(survey)
+        before, self._found = self._found, await asyncio.to_thread(survey)
+        self.links = self._found
         self._confirmed = {ip: each for ip, each in self._confirmed.items() if self.links.pods.get(ip) == each[0]}
         return self.links != before
 

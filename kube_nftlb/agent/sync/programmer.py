@@ -65,7 +65,9 @@ class Programmer:
         self._refused_since(await self._table.update(environment))
         await self._engines.set_node(self._index.node)
         self._state.add(self._index.measure(keys), self._state.seen_version + 1)
-        await self.read_links(self._index.stateless(keys))
+        if await self.read_links(self._index.stateless(keys)):
+            # The next look will find what this one has: the others would not learn of it.
+            self._state.add(set(self._index.stateless()).difference(keys))
         while True:
             planned = await self._plan(keys)
             self._take_away(planned)
@@ -213,8 +215,8 @@ class Programmer:
     async def maintain_links(self, now: float) -> None:
         """Read the links again if that is due, and clean up addresses of pods if nothing else is to be done."""
         if now - self.links_read_at > self._timing.links_every_s:
-            keys = self._index.stateless()
-            if await self.read_links(keys):
+            keys, incomplete = self._index.stateless(), self._links.incomplete
+            if await self.read_links(keys) or incomplete:
                 self._state.add(keys)
         if not self._state.has_work:
             await self._links.tidy(self._may_be_served)

@@ -196,6 +196,8 @@ def test_addresses_that_another_program_gave_are_adopted(cluster: Cluster, here:
     # As MetalLB does, which knows no server-side apply.
     given = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.133"}]}}}
     cluster.api.patch("service", "web/status", here, given)
+    # It may see the pool first, as it watches Services and pools apart, and reserve an address that it does not give.
+    eventually(lambda: "192.0.2.133" in condition(cluster, "web", here)["message"], "the operator has seen it")
     cluster.apply(pool("adopting", "192.0.2.128/28"))
     cluster.apply(balanced("new", here))
     gets(cluster, "new", here, "192.0.2.128")

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.agent.dsr.modes import Links, PodLink
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.model import Blocker
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.api.farm import Farm
-from tests.builders import farm, raw_farm
+from tests.builders import farm, raw_backend, raw_farm
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 from tests.unit.agent.sync.test_reconciler import at
@@ -431,6 +432,28 @@ async def test_farms_in_the_mode_dsr_that_cannot_be_served_stop_nothing(node: No
     await node.program([farm("odd--http", mode="dsr", addresses=addresses, backends=[]), farm("a--http")], 20)
     assert "a--http" in node.engine.farms
     assert node.reason("odd--http") == "AddressInUse"
+
+
+def direct(name: str, ip: str, pod: str, **meta: Any) -> Farm:
+    return farm(name, mode="dsr", addresses=[{"ip": ip, "ports": "80"}], backends=[raw_backend("pod", pod, 80)], **meta)
+
+
+async def test_a_pod_that_is_seen_as_another_farm_is_planned_serves_its_own(node: Node) -> None:
+    others = PodLink(2, "eth0", "02:00:00:00:00:02", "br0")
+    node.pod_links.found = Links({"10.244.1.3": others}, {}, frozenset())
+    await node.program([direct("web--http", "10.96.0.10", "10.244.1.2")], 20)
+    assert node.reason() == "NoLocalBackend"
+    node.pod_links.found = Links({"10.244.1.2": others._replace(namespace=3), "10.244.1.3": others}, {}, frozenset())
+    node.put(direct("other--http", "10.96.0.11", "10.244.1.3", version=21))
+    await node.settle(21)
+    await until(lambda: node.reason() is None)
+
+
+async def test_a_pod_that_could_not_be_given_the_address_is_tried_again(node: Node) -> None:
+    node.pod_links.incomplete = True
+    await node.program([direct("web--http", "10.96.0.10", "10.244.1.2")], 20)
+    provided = node.pod_links.calls
+    await until(lambda: node.pod_links.calls > provided)
 
 
 async def test_a_field_that_the_agent_does_not_know_is_named_and_the_farm_is_served(node: Node) -> None:

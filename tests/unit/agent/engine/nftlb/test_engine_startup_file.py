@@ -43,7 +43,7 @@ async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None
 
 
 async def test_nftlb_starts_with_the_interfaces_of_dsr_farms_although_the_agent_was_restarted(node: Node) -> None:
-    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    node.pod_links.found = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
     wanted = [farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])]
     await node.program(wanted, 20)
     await node.restart_agent()
@@ -59,7 +59,7 @@ async def test_nftlb_starts_with_the_interfaces_of_dsr_farms_although_the_agent_
 
 
 async def test_nftlb_starts_with_dsr_farms_that_a_restarted_agent_leaves_as_they_are(node: Node) -> None:
-    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    node.pod_links.found = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
     await node.program([farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])], 20)
     await node.passes(5)
     before = json.loads((node.folder / "nftlb.json").read_text())["farms"]
@@ -86,7 +86,7 @@ async def test_a_start_up_file_that_cannot_be_read_stops_nothing(node: Node, con
 
 
 async def test_a_restarted_agent_misses_the_listeners_of_dsr_farms(node: Node) -> None:
-    node.pod_links.links = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
+    node.pod_links.found = Links({"10.244.1.2": POD}, {"eth0": "02:00:00:00:00:01"}, frozenset())
     wanted = [farm(mode="dsr", backends=[raw_backend("a", "10.244.1.2", 80)])]
     await node.program(wanted, 20)
     await node.restart_agent()
