@@ -1,10 +1,11 @@
 """NftlbAddressPool: addresses that Services of type LoadBalancer get, and which nodes may announce them."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from kube_nftlb.api import rules
+from kube_nftlb.api.address_ranges import AddressRange
 from kube_nftlb.api.base import Condition, Family, ForeignModel, Metadata, Model
 from kube_nftlb.api.selector import Selector
 
@@ -206,3 +207,10 @@ class AddressPool(ForeignModel):
     def _accepted_generation(self) -> int | None:
         accepted = (each for each in self.status.conditions if (each.type, each.status) == ("Accepted", "True"))
         return next((each.observed_generation for each in accepted), None)
+
+
+class PoolRanges(NamedTuple):
+    """A pool, and the addresses for which it counts."""
+
+    pool: AddressPool
+    ranges: tuple[AddressRange, ...]

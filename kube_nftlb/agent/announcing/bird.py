@@ -12,7 +12,7 @@ from kube_nftlb.announce.bird import config
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.control import BirdControl
 from kube_nftlb.announce.bird.files import intervals_ms
-from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.address_pool import PoolRanges
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX, BGPSession, NodeBGP
 from kube_nftlb.kube.client import Kube
@@ -41,7 +41,7 @@ class Bird:
         self.on_peers: Callable[[], None] = lambda: None
         """Called when ``peers`` may have changed."""
         self._peers: Mapping[str, BGPPeer] | None = None
-        self._pools: tuple[AddressPool, ...] | None = None
+        self._pools: tuple[PoolRanges, ...] | None = None
         self._node: NodeSeen | None = None
         self._refused = ""
         """Why BIRD goes on with an earlier configuration; empty if it does not."""
@@ -55,9 +55,9 @@ class Bird:
         """Return the peers that are known."""
         return (self._peers or {}).values()
 
-    def set_pools(self, pools: Iterable[AddressPool]) -> None:
+    def set_pools(self, pools: Iterable[PoolRanges]) -> None:
         """Take all pools."""
-        self._pools = tuple(sorted(pools, key=lambda pool: pool.metadata.name))
+        self._pools = tuple(sorted(pools, key=lambda each: each.pool.metadata.name))
         self._changed.set()
 
     def set_node(self, node: NodeSeen | None) -> None:

@@ -2,9 +2,8 @@
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from kube_nftlb.api.address_pool import AddressPool
+from kube_nftlb.api.address_pool import AddressPool, PoolRanges
 from kube_nftlb.api.address_ranges import AddressRange, range_of_network, valid_ranges, without
 
 _Key = tuple[str, str]
@@ -12,22 +11,18 @@ _Key = tuple[str, str]
 
 
 class Pools:
-    """All pools. Of several that have an address the oldest counts: the operator refuses the others."""
+    """All pools. Of several that have an address an accepted one counts, else the oldest."""
 
     def __init__(self, pools: Iterable[AddressPool] = (), before: "Pools | None" = None) -> None:
         """``before`` are the pools as they were, of which some may have changed since the operator judged them."""
-        by_age = sorted(pools, key=_age)
+        by_rank = sorted(pools, key=_rank)
         known = before.assignable_of if before is not None else {}
-        assignable = {_key(each): _assignable(each, known) for each in by_age if each.was_accepted}
+        assignable = {_key(each): _assignable(each, known) for each in by_rank if each.was_accepted}
         self.assignable_of: Mapping[_Key, Sequence[AddressRange]] = assignable
         """The addresses of each pool that only Services can have, by the pool's name and uid."""
-        self._pools = [_Ranges(pool, tuple(valid_ranges(pool.spec.ranges))) for pool in by_age]
+        self.all: Sequence[PoolRanges] = _apart(by_rank)
+        """All pools, each with the addresses for which it counts."""
         self._found: dict[str, AddressPool | None] = {}
-
-    @property
-    def all(self) -> list[AddressPool]:
-        """Return all pools, the oldest first."""
-        return [each.pool for each in self._pools]
 
     def of(self, ip: str) -> AddressPool | None:
         """Return the pool that has an address; None if none has."""
@@ -40,7 +35,7 @@ class Pools:
         aggregate = ipaddress.ip_network(f"{ip}/{length}", strict=False)
         whole = range_of_network(aggregate)
         pool = self.of(ip)
-        found = any(each.pool is pool and _has(each.ranges, whole) for each in self._pools)
+        found = any(each.pool is pool and _has(each.ranges, whole) for each in self.all)
         return str(aggregate) if found else str(ipaddress.ip_network(ip))
 
     @property
@@ -50,12 +45,16 @@ class Pools:
 
     def _find(self, ip: str) -> AddressPool | None:
         wanted = range_of_network(ipaddress.ip_network(ip))
-        return next((each.pool for each in self._pools if _has(each.ranges, wanted)), None)
+        return next((each.pool for each in self.all if _has(each.ranges, wanted)), None)
 
 
-class _Ranges(NamedTuple):
-    pool: AddressPool
-    ranges: tuple[AddressRange, ...]
+def _apart(pools: Iterable[AddressPool]) -> list[PoolRanges]:
+    """Return pools with their ranges, without the addresses of those before."""
+    found: list[PoolRanges] = []
+    for pool in pools:
+        taken = (each for earlier in found for each in earlier.ranges)
+        found.append(PoolRanges(pool, tuple(without(valid_ranges(pool.spec.ranges), taken))))
+    return found
 
 
 def _assignable(pool: AddressPool, before: Mapping[_Key, Sequence[AddressRange]]) -> list[AddressRange]:
@@ -77,5 +76,6 @@ def _key(pool: AddressPool) -> _Key:
     return pool.metadata.name, pool.metadata.uid
 
 
-def _age(pool: AddressPool) -> tuple[float, str]:
-    return (pool.metadata.created_s, pool.metadata.name)
+def _rank(pool: AddressPool) -> tuple[bool, float, str]:
+    # The operator accepts a pool that overlaps with an older one, if it refuses that.
+    return (not pool.was_accepted, pool.metadata.created_s, pool.metadata.name)

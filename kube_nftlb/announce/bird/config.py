@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
 from kube_nftlb.announce.bird.files import PASSWORDS, detection_line, intervals_line, password_file
-from kube_nftlb.api.address_pool import AddressPool
-from kube_nftlb.api.address_ranges import AddressRange, valid_ranges
+from kube_nftlb.api.address_pool import PoolRanges
+from kube_nftlb.api.address_ranges import AddressRange
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.environment import IpNetwork
 
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 def render(
-    node: Node, peers: Iterable[BGPPeer], pools: Sequence[AddressPool], intervals_ms: Mapping[str, int] = _NONE
+    node: Node, peers: Iterable[BGPPeer], pools: Sequence[PoolRanges], intervals_ms: Mapping[str, int] = _NONE
 ) -> str:
     """Return the configuration for a node, with these peers, and the pools that say more of their routes.
 
@@ -79,14 +79,14 @@ def _table(family: int, number: int) -> Iterator[str]:
     yield "}"
 
 
-def _peer(peer: BGPPeer, pools: Sequence[AddressPool]) -> Iterator[str]:
+def _peer(peer: BGPPeer, pools: Sequence[PoolRanges]) -> Iterator[str]:
     spec, name = peer.spec, protocol_name(peer.metadata.name)
     family = ipaddress.ip_address(spec.address).version
     yield f"# NftlbBGPPeer {peer.metadata.name}"
     yield f"filter to_{name} {{"
     yield f'  if proto != "addresses{family}" then reject;'
-    for pool in pools:
-        yield from _pool(pool, family)
+    for each in pools:
+        yield from _pool(each, family)
     yield from (f"  {_add(each)}" for each in spec.communities)
     gone = "bgp_community.add(({}, {}));".format(*_GRACEFUL_SHUTDOWN)
     yield f"  if krt_metric = {int(Metric.GOES)} then {{ {gone} bgp_local_pref = 0; }}"
@@ -112,11 +112,11 @@ def _peer(peer: BGPPeer, pools: Sequence[AddressPool]) -> Iterator[str]:
     yield "}"
 
 
-def _pool(pool: AddressPool, family: int) -> Iterator[str]:
+def _pool(of_pool: PoolRanges, family: int) -> Iterator[str]:
+    pool, ranges = of_pool
     bgp = pool.spec.announce.bgp
     if bgp is None or not (bgp.communities or bgp.local_pref is not None):
         return
-    ranges = valid_ranges(pool.spec.ranges)
     prefixes = [f"{network}+" for each in ranges for network in _networks(each) if network.version == family]
     if not prefixes:
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.shutdown import HAND_OVER_S
 from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
@@ -24,6 +25,7 @@ from kube_nftlb.announce.bird.files import CONFIG, SOCKET, detection_line, detec
 from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
+from tests.builders.pools import raw_judged, raw_pool
 
 NODE = Node("node-1", "172.31.0.11", 4242)
 
@@ -81,12 +83,22 @@ def test_without_bfd_or_password_there_is_neither() -> None:
     ids=["nothing to say", "communities", "local preference", "a range", "the other family", "ends before it begins"],
 )
 def test_what_a_pool_says_of_its_routes_is_in_the_filter(pools: list[AddressPool], expected: str | None) -> None:
-    text = render(NODE, [peer()], pools)
+    text = render(NODE, [peer()], Pools(pools).all)
     assert (expected in text) if expected is not None else ("net ~" not in text)
 
 
+def test_a_refused_pool_says_nothing_of_the_routes_of_an_accepted_one() -> None:
+    office = {"ranges": ["192.0.2.64/26"], "announce": {"bgp": {"communities": ["1:2"]}}}
+    mistaken = {"ranges": ["192.0.2.0/25"], "announce": {"bgp": {"communities": ["65535:666"], "localPref": 1}}}
+    accepted = raw_judged(raw_pool("office", created="2026-01-02T00:00:00Z", **office))
+    refused = raw_judged(raw_pool("mistaken", created="2026-01-01T00:00:00Z", **mistaken), status="False")
+    text = render(NODE, [peer()], Pools(map(AddressPool.model_validate, (refused, accepted))).all)
+    assert "net ~ [ 192.0.2.64/26+ ] then { bgp_community.add((1, 2)); }" in text
+    assert "net ~ [ 192.0.2.0/26+ ] then { bgp_community.add((65535, 666)); bgp_local_pref = 1; }" in text
+
+
 def test_routes_of_a_node_that_goes_tell_routers_to_prefer_others_whatever_the_pool_says() -> None:
-    text = render(NODE, [peer()], [pool("192.0.2.0/28", localPref=50)])
+    text = render(NODE, [peer()], Pools([pool("192.0.2.0/28", localPref=50)]).all)
     goes = "if krt_metric = 200 then { bgp_community.add((65535, 0)); bgp_local_pref = 0; }"
     assert text.index("bgp_local_pref = 50") < text.index(goes)
 

@@ -210,6 +210,20 @@ def test_of_pools_that_overlap_the_oldest_says_who_announces() -> None:
     assert found.metadata.name == "older"
 
 
+def test_a_refused_pool_does_not_say_how_addresses_of_an_accepted_one_are_announced() -> None:
+    old = {"ranges": ["192.0.2.0/24"], "announce": {"l2": {"interfaces": ["eth9"]}}}
+    office = {"ranges": ["192.0.2.0/28"], "announce": {"bgp": {"aggregationLength": 28}}}
+    refused = raw_judged(raw_pool("old", created="2026-01-01T00:00:00Z", **old), status="False")
+    accepted = raw_judged(raw_pool("office", created="2026-01-02T00:00:00Z", **office))
+    found = facts(pools=Pools(map(AddressPool.model_validate, (refused, accepted))))
+    assert routed(found).prefix == "192.0.2.0/28"
+    assert found.addresses({}) == {}
+    changed = raw_judged(accepted, 0)
+    assert routed(facts(pools=Pools(map(AddressPool.model_validate, (refused, changed))))).prefix == "192.0.2.0/28"
+    alone = facts(pools=Pools([AddressPool.model_validate(refused)]))
+    assert reason(alone) is Reason.NO_LINK, "Services keep the addresses of a pool that is refused"
+
+
 def routed(found: Facts, announced: tuple[str, ...] = ()) -> RoutedAddress:
     return found.routes(announced)[VIP]
 
