@@ -225,6 +225,11 @@ class NftlbSettings(Settings):
         """The file with the changes made to pods for farms in mode dsr, and their state before."""
         return self.state_dir / "dsr.json"
 
+    @property
+    def intervals_file(self) -> Path:
+        """The file with the intervals of BFD that routers ask for, by which the next BIRD waits."""
+        return self.state_dir / "bfd.json"
+
 
 class ConntrackSettings(Settings):
     """Settings of the kernel's connection tracking; 0 keeps the kernel's. The defaults are kube-proxy's."""

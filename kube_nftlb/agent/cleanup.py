@@ -55,6 +55,7 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
         failures.append(f"the routes of announced addresses: {error}")
     await PodAddresses(settings.pods_file).tidy(lambda _: False)
     settings.nftables_file.unlink(missing_ok=True)
+    settings.intervals_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))
 

@@ -32,6 +32,7 @@ from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic.series import TrafficSeries, count_traffic
 from kube_nftlb.announce.bgp.table import RouteTable
 from kube_nftlb.announce.bird.control import BirdControl
+from kube_nftlb.announce.bird.intervals import IntervalsFile
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source, Subject
@@ -151,7 +152,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
 def _bird(settings: AgentSettings, kube: Kube, on_change: Callable[[], None]) -> Bird | None:
     if not settings.bgp or settings.bird_dir is None:
         return None
-    return Bird(kube, settings.node_name, settings.bgp_table, BirdControl(settings.bird_dir), on_change)
+    control, intervals = BirdControl(settings.bird_dir), IntervalsFile(settings.nftlb.intervals_file)
+    return Bird(kube, settings.node_name, settings.bgp_table, control, intervals, on_change)
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -22,6 +22,7 @@ POD_IP = "10.1.0.1"
 def settings(tmp_path: Path) -> NftlbSettings:
     (tmp_path / "nftlb.key").write_text("key")
     (tmp_path / "nftlb.json").write_text("{}")
+    (tmp_path / "bfd.json").write_text("{}")
     return NftlbSettings(run_dir=tmp_path, port=PORT)
 
 
@@ -59,6 +60,7 @@ async def test_an_nftlb_that_lives_has_no_farms_that_it_could_write_again(
     await cleanup.clean(settings, Nft.open())
     assert tables() == [FOREIGN]
     assert not settings.startup_file.exists()
+    assert not settings.intervals_file.exists()
     learn(POD_IP)
     await asyncio.sleep(0.5)
     assert nftlb.ask("GET", "/farms")[1] == {"farms": []}

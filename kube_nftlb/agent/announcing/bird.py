@@ -11,7 +11,7 @@ from kube_nftlb.agent.announcing.valid import watch_valid
 from kube_nftlb.announce.bird import config
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.control import BirdControl
-from kube_nftlb.announce.bird.files import intervals_ms
+from kube_nftlb.announce.bird.intervals import IntervalsFile
 from kube_nftlb.api.address_pool import PoolRanges
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX, BGPSession, NodeBGP
@@ -29,7 +29,15 @@ _log = structlog.get_logger()
 class Bird:
     """The BIRD of the node ``me``. ``on_change`` is called when ``status`` may have changed."""
 
-    def __init__(self, kube: Kube, me: str, table: int, control: BirdControl, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        me: str,
+        table: int,
+        control: BirdControl,
+        intervals: IntervalsFile,
+        on_change: Callable[[], None],
+    ) -> None:
         self._sessions: tuple[BGPSession, ...] = ()
         self._error = ""
         """Why BIRD does not answer, or does not take its configuration; empty if it does."""
@@ -37,6 +45,7 @@ class Bird:
         self._me = me
         self._table = table
         self._control = control
+        self._intervals = intervals
         self._report = on_change
         self.on_peers: Callable[[], None] = lambda: None
         """Called when ``peers`` may have changed."""
@@ -85,7 +94,7 @@ class Bird:
         """Configure BIRD and ask it for its sessions until cancelled. It goes on."""
         await asyncio.to_thread(self._control.begin)
         # A BIRD that starts now waits by what the one before has negotiated.
-        self._intervals_ms = intervals_ms(await asyncio.to_thread(self._control.read))
+        self._intervals_ms = await asyncio.to_thread(self._intervals.read)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(watch_valid(self._kube, BGP_PEERS, BGPPeer, self._set_peers), name="bgp-peers")
             tasks.create_task(self._follow(), name="bird")
@@ -94,9 +103,7 @@ class Bird:
         """Let BIRD end, if it was told to: what is to be deleted is deleted."""
         try:
             # The next BIRD waits also for routers that this one has met since the last look.
-            self._intervals_ms |= await self._control.bfd_intervals_ms()
-            if text := self._text():
-                await asyncio.to_thread(self._control.write, text)
+            await self._look_at_bfd()
         except (OSError, TimeoutError) as error:
             _log.warning("BIRD does not answer", error=str(error) or type(error).__name__)
         self._control.end()
@@ -107,7 +114,7 @@ class Bird:
             try:
                 await self._configure()
                 self._take(await self._control.sessions(), self._refused)
-                self._intervals_ms |= await self._control.bfd_intervals_ms()
+                await self._look_at_bfd()
             except (OSError, TimeoutError) as error:
                 self._take((), f"BIRD does not answer: {error or type(error).__name__}")
             try:
@@ -115,6 +122,17 @@ class Bird:
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    async def _look_at_bfd(self) -> None:
+        """Take the intervals with routers that answer. Raises OSError, TimeoutError."""
+        found = self._intervals_ms | await self._control.bfd_intervals_ms()
+        if found == self._intervals_ms:
+            return
+        self._intervals_ms = found
+        try:
+            await asyncio.to_thread(self._intervals.write, found)
+        except OSError as error:
+            _log.warning("cannot save the intervals of BFD", error=str(error))
 
     async def _configure(self) -> None:
         text = self._text()

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
-from kube_nftlb.announce.bird.files import PASSWORDS, detection_line, intervals_line, password_file
+from kube_nftlb.announce.bird.files import PASSWORDS, detection_line, password_file
 from kube_nftlb.api.address_pool import PoolRanges
 from kube_nftlb.api.address_ranges import AddressRange
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -40,9 +40,6 @@ def render(
     lines = [
         f"# Written by kube-nftlb's agent on {node.name}, and again whenever it changes.",
         detection_line(max((_detection_ms(peer, intervals_ms) for peer in peers), default=0)),
-        intervals_line(
-            {ip: intervals_ms[ip] for peer in peers if peer.spec.bfd and (ip := peer.spec.address) in intervals_ms}
-        ),
         "log stderr { info, remote, warning, error, auth, fatal, bug };",
         f"router id {node.ipv4 or _number(node.name)};",
         # How long a BIRD that was restarted waits for its peers before it tells them that it has told all.

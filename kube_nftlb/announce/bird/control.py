@@ -33,13 +33,6 @@ class BirdControl:
         if self._lock is not None:
             self._lock.close()
 
-    def read(self) -> str:
-        """Return the configuration of an earlier agent; empty if there is none. Raises OSError."""
-        try:
-            return (self._run_dir / CONFIG).read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
-
     def write(self, config: str) -> None:
         """Write the configuration. Raises OSError."""
         files.replace(self._run_dir / CONFIG, config)

@@ -1,8 +1,6 @@
 """The files that the agent and BIRD's container share, and what both read there. Pure."""
 
-import json
 import re
-from collections.abc import Mapping
 from typing import Final
 
 CONFIG: Final = "bird.conf"
@@ -13,7 +11,6 @@ PASSWORDS: Final = "/run/kube-nftlb-bird-passwords"
 """The folder in which BIRD's container, and nobody else, has a piece of configuration for each password."""
 
 _DETECTION: Final = "bfd_detection_ms"
-_INTERVALS: Final = "# BFD intervals in ms: "
 
 
 def detection_line(milliseconds: int) -> str:
@@ -25,20 +22,6 @@ def detection_s(config: str) -> float:
     """Return the longest Detection Time of a configuration in seconds; 0 if it has none."""
     match = re.search(rf"^define {_DETECTION} = (\d+);$", config, re.MULTILINE)
     return int(match[1]) / 1000 if match else 0.0
-
-
-def intervals_line(intervals_ms: Mapping[str, int]) -> str:
-    """Return the line of the configuration with the interval of BFD that each router asks for, by its address."""
-    return f"{_INTERVALS}{json.dumps(dict(sorted(intervals_ms.items())))}"
-
-
-def intervals_ms(config: str) -> dict[str, int]:
-    """Return the intervals that a configuration has: an agent that starts has not met the routers yet."""
-    line = next((each for each in config.splitlines() if each.startswith(_INTERVALS)), "")
-    try:
-        return {str(ip): int(interval) for ip, interval in json.loads(line.removeprefix(_INTERVALS)).items()}
-    except (ValueError, AttributeError):
-        return {}
 
 
 def password_file(key: str) -> str:

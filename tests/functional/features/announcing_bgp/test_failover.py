@@ -42,10 +42,16 @@ def _kill_bird(cluster: Cluster, node: str) -> None:
     os.kill(int(children.read_text()), signal.SIGKILL)
 
 
-def _restart_both(cluster: Cluster, node: str) -> None:
-    """As a pod at an upgrade: both are told to end at the same time."""
+def _replace_pod(cluster: Cluster, node: str) -> None:
+    """As at an upgrade: both are told to end at the same time, and the next ones find nothing that only the pod had."""
+    shared = Path(f"/proc/{cluster.lab.pid('responder', node)}/root/run/bird-{node}")
     os.kill(cluster.lab.pid("bird", node), signal.SIGTERM)
-    cluster.lab.restart("agent", node)
+    cluster.lab.stop("agent", node)
+    cluster.lab.stop("bird", node)
+    for each in shared.iterdir():
+        each.unlink()
+    cluster.lab.start("bird", node)
+    cluster.lab.start("agent", node)
 
 
 @pytest.mark.parametrize("end", [_kill_agent, _kill_bird])
@@ -103,7 +109,7 @@ def _interval_ms(cluster: Cluster, node: str, router: RouterPlan) -> int | None:
     return intervals.get(str(router.inside[0].ip))
 
 
-@pytest.mark.parametrize("restart", [_restart_agent, _restart_both])
+@pytest.mark.parametrize("restart", [_restart_agent, _replace_pod])
 def test_a_restart_of_the_only_node_that_serves_loses_no_route(
     cluster: Cluster, namespace: str, pair: tuple[str, str], restart: Callable[[Cluster, str], None]
 ) -> None:
@@ -116,6 +122,19 @@ def test_a_restart_of_the_only_node_that_serves_loses_no_route(
         time.sleep(5)
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
+    has_sessions(cluster, node)
+
+
+def test_a_pod_that_is_replaced_loses_no_route_where_the_router_has_bfd_take_longer(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    ip, node, router = pair[0], cluster.nodes[1], ROUTERS[2]
+    cluster.serve("web", 1, namespace, node=node)
+    announce(cluster, "web", namespace, ip, externalTrafficPolicy="Local")
+    eventually(lambda: _interval_ms(cluster, node, router) == 2000, "BFD is slow")
+    routed(cluster, router.name, ip, node)
+    _replace_pod(cluster, node)
+    _keeps_its_route(cluster, router.name, ip, node, 12)
     has_sessions(cluster, node)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import protocol_name
 from kube_nftlb.announce.bird.files import detection_s
+from kube_nftlb.announce.bird.intervals import IntervalsFile
 from kube_nftlb.api.node import SESSIONS_SHOWN_MAX
 from kube_nftlb.kube.resources import BGP_PEERS
 from tests.fakes.kube import FakeKube
@@ -35,9 +37,6 @@ class Control:
 
     def end(self) -> None:
         self.ended = True
-
-    def read(self) -> str:
-        return self.written[-1] if self.written else ""
 
     def write(self, config: str) -> None:
         self.written.append(config)
@@ -70,9 +69,14 @@ def kube() -> FakeKube:
 
 
 @pytest.fixture
-async def bird(kube: FakeKube, control: Control) -> AsyncIterator[Bird]:
+def intervals(tmp_path: Path) -> IntervalsFile:
+    return IntervalsFile(tmp_path / "bfd.json")
+
+
+@pytest.fixture
+async def bird(kube: FakeKube, control: Control, intervals: IntervalsFile) -> AsyncIterator[Bird]:
     made: Any = control
-    bird = Bird(kube, "node-1", 4242, made, lambda: None)
+    bird = Bird(kube, "node-1", 4242, made, intervals, lambda: None)
     bird.set_pools([])
     bird.set_node(NODE)
     task = asyncio.create_task(bird.run())
@@ -127,24 +131,32 @@ async def test_the_detection_time_is_that_of_a_router_that_asks_for_a_longer_int
     assert detection_s(control.written[-1]) == 3
 
 
-async def test_the_next_agent_knows_the_interval_of_a_router_that_the_one_before_met_last(
-    kube: FakeKube, control: Control, bird: Bird
+async def test_the_agent_of_the_next_pod_knows_the_interval_of_a_router_that_the_one_before_met_last(
+    kube: FakeKube, control: Control, bird: Bird, intervals: IntervalsFile
 ) -> None:
     """The next BIRD starts by it, before it has met the router."""
     kube.put(BGP_PEERS, peer("router", bfd={}))
     await eventually(lambda: bool(control.written) and detection_s(control.written[-1]) == 0.9)
     control.intervals_ms = {"172.31.0.1": 2000}
     await bird.end()
-    assert (detection_s(control.written[-1]), control.ended) == (6, True)
-    control.intervals_ms, number = {}, len(control.written)
-    made: Any = control
-    following = Bird(kube, "node-1", 4242, made, lambda: None)
+    assert control.ended
+    of_pod: Any = Control()
+    following = Bird(kube, "node-1", 4242, of_pod, intervals, lambda: None)
     following.set_pools([])
     following.set_node(NODE)
     task = asyncio.create_task(following.run())
-    await eventually(lambda: len(control.written) > number)
+    await eventually(lambda: bool(of_pod.written))
     task.cancel()
-    assert detection_s(control.written[-1]) == 6
+    assert detection_s(of_pod.written[0]) == 6
+
+
+def test_without_a_file_that_can_be_read_no_interval_is_known(tmp_path: Path) -> None:
+    file = IntervalsFile(tmp_path / "bfd.json")
+    for text in ("", "{", "[]", '{"172.31.0.1": null}', '{"172.31.0.1": "x"}'):
+        (tmp_path / "bfd.json").write_text(text)
+        assert file.read() == {}, text
+    (tmp_path / "bfd.json").unlink()
+    assert file.read() == {}
 
 
 @pytest.mark.usefixtures("bird")
