@@ -13,7 +13,7 @@ from kube_nftlb.agent.sync.load_balancers import LoadBalancers
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership import gate
 from kube_nftlb.announce.ownership.candidates import Demand, candidates
-from kube_nftlb.announce.ownership.gate import FarmHere, NodeHere, WhenEmpty
+from kube_nftlb.announce.ownership.gate import Blocker, FarmHere, NodeHere, Reason, WhenEmpty
 from kube_nftlb.announce.ownership.interfaces import Interface, interface_of
 from kube_nftlb.announce.ownership.node import Address
 from kube_nftlb.api.address_pool import Announce, AnnounceBGP, AnnounceL2
@@ -55,7 +55,9 @@ class Facts:
         # Many addresses have one pool.
         able = {id(each): self._able_on_segment(each) for each in announced.values()}
         ordered = candidates({ip: self._demand(ip, able[id(each)]) for ip, each in announced.items()}, held)
-        return {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
+        found = {ip: self._address(ip, each, ordered[ip]) for ip, each in announced.items()}
+        own = {address.partition("/")[0]: each.name for each in self.interfaces or () for address in each.addresses}
+        return found | {ip: _of_node(found[ip], own[ip]) for ip in found.keys() & own.keys()}
 
     def working(self) -> frozenset[str]:
         """Return the nodes that are ready, and do not leave."""
@@ -166,6 +168,15 @@ class Facts:
         if now is None or ip not in now.ips or newest is None or now.version.uid != newest.uid:
             return FarmHere(name, generation, 0, 0, 0)
         return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
+
+
+def _of_node(address: Address, interface: str) -> Address:
+    """Return what is known of an address that the kernel of this node answers for, though its Node does not have it.
+
+    It would answer on when another node has the address.
+    """
+    blocker = Blocker(Reason.ADDRESS_IN_USE, f"the interface {interface} of this node has the address")
+    return address._replace(why_not_announce=blocker, why_not_keep=blocker)
 
 
 def _version(ip: str) -> int:

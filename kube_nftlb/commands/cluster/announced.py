@@ -20,7 +20,7 @@ ANNOUNCE_ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NO_ENDPOINT: "see that a Pod of the Service is ready, with externalTrafficPolicy Local on a node that may "
     "announce the address",
     Reason.BGP_OFF: "set addresses.bgp.enabled of the chart, or spec.announce.l2 of the NftlbAddressPool",
-    Reason.ADDRESS_IN_USE: "find the host with this MAC address, and take the address from it or from the pool",
+    Reason.ADDRESS_IN_USE: "take the address from the interface, or the host with this MAC address, or from the pool",
 }
 """What to do if it is for this reason that no node announces an address."""
 

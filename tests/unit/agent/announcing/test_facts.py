@@ -12,7 +12,7 @@ from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
 from kube_nftlb.announce.bgp.left import Left
 from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Route, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
-from kube_nftlb.announce.ownership.gate import EXCLUDED, Reason
+from kube_nftlb.announce.ownership.gate import EXCLUDED, Blocker, Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -148,6 +148,14 @@ def test_an_address_whose_only_farm_is_not_going_to_be_served_is_not_announced()
 def test_an_address_of_a_node_is_never_announced_nor_one_of_no_pool() -> None:
     assert facts(node_ips={VIP}).addresses({}) == {}
     assert facts(pools=Pools([pool(ranges=("198.51.100.0/24",))])).addresses({}) == {}
+
+
+def test_an_address_that_an_interface_has_is_not_announced_on_a_segment_though_the_node_object_lacks_it() -> None:
+    second = Interface("eth1", "02:00:00:00:00:02", (f"{VIP}/24",))
+    (address,) = facts(interfaces=(ETH, second)).addresses({VIP: ME}).values()
+    expected = Blocker(Reason.ADDRESS_IN_USE, "the interface eth1 of this node has the address")
+    assert (address.why_not_announce, address.why_not_keep) == (expected, expected)
+    assert routed(facts(pools=Pools([pool(bgp={})]), interfaces=(ETH, second))).why_not_announce is None
 
 
 def test_pools_have_ranges_of_both_kinds_and_families() -> None:
