@@ -155,10 +155,10 @@ def _hold(view: View) -> Act:
 
 def _answer(view: View) -> Act:
     write = None
-    if view.record.leaving and not view.leaving:
-        write = Write.CLAIM
-    elif view.leaving and not view.record.leaving and set(view.candidates) - {view.me}:
+    if view.leaving and not view.record.leaving and set(view.candidates) - {view.me}:
         write = Write.LEAVE
+    elif view.record.unwatched or (view.record.leaving and not view.leaving):
+        write = Write.CLAIM
     return Act(answer=True, write=write)
 
 

@@ -17,6 +17,8 @@ LEAVING: Final = "kube-nftlb.io/leaving"
 LABEL: Final = "kube-nftlb.io/announced-address"
 """Selects the Leases of addresses."""
 
+_TRANSITIONS: Final = 1 << 31
+"""Where their number begins anew: the API server refuses a Lease with more, so that nobody could take its address."""
 _MAC: Final = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 Json = dict[str, Any]
@@ -32,6 +34,8 @@ class Record(NamedTuple):
     leaving: bool = False
     """The holder asks others to take the address, and answers until one does."""
     transitions: int = 0
+    unwatched: bool = False
+    """Somebody has removed the label, so that nodes do not see it."""
 
 
 NOBODY: Final = Record()
@@ -45,21 +49,21 @@ def name(ip: str) -> str:
 def parse(lease: Json) -> tuple[str, Record]:
     """Return the address of a Lease, and its record. The address is empty if it is not one of ours."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
-    annotations = metadata.get("annotations") or {}
-    ip = annotations.get(IP) or ""
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     record = Record(
         metadata.get("resourceVersion") or "",
         spec.get("holderIdentity") or "",
         mac if _MAC.fullmatch(mac := annotations.get(MAC) or "") else "",
         annotations.get(LEAVING) == "true",
         spec.get("leaseTransitions") or 0,
+        unwatched=labels.get(LABEL) != "true",
     )
-    return (ip, record) if ip and metadata.get("name") == _name_of(ip) else ("", record)
+    return _ip_of(metadata.get("name") or ""), record
 
 
 def claimed(ip: str, before: Record, me: str, mac: str, now: datetime) -> Json:
     """Return the Lease with which ``me`` takes an address from who had it before."""
-    transitions = before.transitions + 1 if before.version else 0
+    transitions = (before.transitions + 1) % _TRANSITIONS if before.version else 0
     spec = {"holderIdentity": me, "acquireTime": timestamps.micros(now), "leaseTransitions": transitions}
     return _lease(ip, before, {MAC: mac, LEAVING: None}, spec)
 
@@ -70,18 +74,19 @@ def leaving(ip: str, before: Record) -> Json:
 
 
 def _lease(ip: str, before: Record, annotations: dict[str, str | None], spec: Json) -> Json:
-    metadata: Json = {"name": name(ip), "annotations": {IP: ip, **annotations}}
+    metadata: Json = {"name": name(ip), "labels": {LABEL: "true"}, "annotations": {IP: ip, **annotations}}
     if before.version:
         # A patch with an outdated resourceVersion is rejected; None removes an annotation.
         metadata["resourceVersion"] = before.version
     else:
-        metadata["labels"] = {LABEL: "true"}
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if value is not None}
     return {"metadata": metadata, "spec": spec}
 
 
-def _name_of(ip: str) -> str:
+def _ip_of(text: str) -> str:
+    parts = text.split("-")[1:]
     try:
-        return name(ip)
+        ip = str(ip_address((":" if len(parts) == 8 else ".").join(parts)))
     except ValueError:
         return ""
+    return ip if name(ip) == text else ""

@@ -107,6 +107,8 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
         ({"wire": FREE, "leaving": True, "candidates": (ME,)}, Act(answer=True)),
         ({"wire": FREE, "record": MINE._replace(leaving=True), "leaving": True}, Act(answer=True)),
         ({"wire": FREE, "record": MINE._replace(leaving=True)}, Act(answer=True, write=Write.CLAIM)),
+        ({"wire": FREE, "record": MINE._replace(unwatched=True)}, Act(answer=True, write=Write.CLAIM)),
+        ({"wire": FREE, "record": MINE._replace(unwatched=True), "leaving": True}, Act(answer=True, write=Write.LEAVE)),
         ({"wire": ASIDE, "read_at": NOW - 2}, Act(used_by=MAC, read=True, again=NOW + 9)),
         ({"wire": ASIDE, "read_at": NOW - 2, "api_away_at": NOW}, Act(used_by=MAC, again=NOW + 9)),
         ({"wire": ASIDE}, Act(answer=True)),

@@ -10,7 +10,7 @@ from kube_nftlb.announce import leases as leases_module
 from kube_nftlb.announce.leases import KubeLeases
 from kube_nftlb.announce.ownership.address import Write
 from kube_nftlb.announce.ownership.node import Writing
-from kube_nftlb.announce.ownership.records import NOBODY, Record
+from kube_nftlb.announce.ownership.records import LABEL, NOBODY, Record
 from kube_nftlb.kube.reflector import Handlers
 from kube_nftlb.kube.resources import LEASES
 from tests.fakes.kube import FakeKube
@@ -40,6 +40,19 @@ async def test_of_two_nodes_that_want_an_address_one_gets_it() -> None:
         await one.write(Writing(IP, Write.GIVE_UP, held, MAC))
     assert await two.write(Writing(IP, Write.GIVE_UP, taken, MAC)) == await one.read(IP) == NOBODY
     assert kube.find(LEASES, "address-192-0-2-10", "here") is None
+
+
+async def test_a_lease_whose_label_was_removed_has_it_again_once_its_holder_writes() -> None:
+    kube = FakeKube()
+    leases = KubeLeases(kube, "here", "one")
+    held = await leases.write(claim(NOBODY))
+    raw = kube.find(LEASES, "address-192-0-2-10", "here") or {}
+    metadata = {key: value for key, value in raw["metadata"].items() if key not in ("labels", "annotations")}
+    kube.put(LEASES, {**raw, "metadata": metadata})
+    found = await leases.read(IP)
+    assert (found.holder, held.unwatched, found.unwatched) == ("one", False, True)
+    assert not (await leases.write(claim(found))).unwatched
+    assert (kube.find(LEASES, "address-192-0-2-10", "here") or {})["metadata"]["labels"] == {LABEL: "true"}
 
 
 async def test_a_watch_tells_what_there_is_and_what_changes() -> None:

@@ -18,7 +18,7 @@ def merged(before: Record, patch: dict[str, Any]) -> Record:
     annotations = {records.MAC: before.mac, **({records.LEAVING: "true"} if before.leaving else {})}
     annotations |= patch["metadata"]["annotations"]
     spec = {"holderIdentity": before.holder, "leaseTransitions": before.transitions, **patch["spec"]}
-    metadata = {**patch["metadata"], "resourceVersion": "8"}
+    metadata = {"labels": {records.LABEL: "true"}, **patch["metadata"], "resourceVersion": "8"}
     metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
     ip, record = records.parse({"metadata": metadata, "spec": spec})
     assert ip == IP
@@ -50,12 +50,18 @@ def test_what_is_written_is_what_is_read(before: Record, body: dict[str, Any], a
 )
 def test_the_name_is_of_the_address(ip: str, name: str) -> None:
     assert records.name(ip) == name
+    assert records.parse({"metadata": {"name": name}})[0] == ip, "whatever somebody has done to its annotations"
+
+
+def test_a_claim_does_not_have_more_transitions_than_a_lease_can() -> None:
+    spec = records.claimed(IP, HELD._replace(transitions=2**31 - 1), "b", MAC, NOW)["spec"]
+    assert 0 <= spec["leaseTransitions"] < 2**31
 
 
 @pytest.mark.parametrize("mac", ["", "x", "ff:ff:ff:ff:ff:ff", "02:00:00:00:00", MAC + "\n"])
 def test_a_link_layer_address_that_is_none_is_not_asked(mac: str) -> None:
-    lease = {"metadata": {"name": records.name(IP), "annotations": {records.IP: IP, records.MAC: mac}}}
-    assert records.parse(lease) == (IP, NOBODY)
+    metadata = {"name": records.name(IP), "labels": {records.LABEL: "true"}, "annotations": {records.MAC: mac}}
+    assert records.parse({"metadata": metadata}) == (IP, NOBODY)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +69,10 @@ def test_a_link_layer_address_that_is_none_is_not_asked(mac: str) -> None:
     [
         {},
         {"metadata": {"name": "kube-nftlb-operator"}},
-        {"metadata": {"name": "address-192-0-2-11", "annotations": {records.IP: IP}}},
-        {"metadata": {"name": "address-x", "annotations": {records.IP: "x"}}},
+        {"metadata": {"name": "address-x", "annotations": {records.IP: IP}}},
+        {"metadata": {"name": "another-192-0-2-10", "annotations": {records.IP: IP}}},
+        {"metadata": {"name": "address-192-0-2", "annotations": {records.IP: IP}}},
+        {"metadata": {"name": "address-2001-db8-0-0-0-0-0-a", "annotations": {records.IP: "2001:db8::a"}}},
     ],
 )
 def test_other_leases_are_not_ours(lease: dict[str, Any]) -> None:

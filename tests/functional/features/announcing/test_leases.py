@@ -1,9 +1,11 @@
 """An agent takes addresses for its own node, and has no other say in who holds what."""
 
+import json
 from typing import Any
 
 import pytest
 
+from kube_nftlb.announce.ownership import records
 from lab.rights import NAMESPACE
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.features.test_rights import AGENT, LEASES, Holder
@@ -14,7 +16,7 @@ def lease(name: str, holder: str) -> dict[str, Any]:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {records.LABEL: "true"}},
         "spec": {"holderIdentity": holder},
     }
 
@@ -29,6 +31,11 @@ def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> No
     sentence = f"the agent of node '{own}' may"
     eventually(lambda: sentence in writes("address-192-0-2-1", other), "it may not name another node", 30)
     assert writes("address-192-0-2-1", own) == ""
+    unseen = {"metadata": {"labels": {records.LABEL: None}}}
+    refused = agent.says(
+        "patch", "lease", "address-192-0-2-1", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(unseen)
+    )
+    assert "needs the label" in refused, "other nodes would not see who holds it"
     assert sentence in writes("address-192-0-2-1", other)
     assert sentence in writes("kube-nftlb-operator", own)
     cluster.apply(lease("address-192-0-2-2", other))
@@ -43,6 +50,16 @@ def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> No
 def test_an_agent_writes_leases_in_no_other_namespace(cluster: Cluster, resource: str) -> None:
     agent = Holder(cluster, AGENT, cluster.nodes[0])
     assert [verb for verb in ("create", "patch", "delete") if agent.can(verb, resource, "kube-system", LEASES)] == []
+
+
+def test_a_lease_whose_label_somebody_removes_has_it_again(
+    cluster: Cluster, namespace: str, pair: tuple[str, str]
+) -> None:
+    cluster.serve("web", 1, namespace)
+    announce(cluster, "web", namespace, pair[0])
+    holder(cluster, pair[0])
+    cluster.kubectl("label", "lease", records.name(pair[0]), f"{records.LABEL}-", "-n", NAMESPACE)
+    eventually(lambda: not record(cluster, pair[0]).unwatched, "its holder has written it")
 
 
 def test_the_lease_of_an_address_goes_with_its_service(cluster: Cluster, namespace: str, pair: tuple[str, str]) -> None:
