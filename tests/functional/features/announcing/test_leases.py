@@ -1,6 +1,5 @@
 """An agent takes addresses for its own node, and has no other say in who holds what."""
 
-import json
 from typing import Any
 
 import pytest
@@ -31,10 +30,9 @@ def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> No
     sentence = f"the agent of node '{own}' may"
     eventually(lambda: sentence in writes("address-192-0-2-1", other), "it may not name another node", 30)
     assert writes("address-192-0-2-1", own) == ""
-    unseen = {"metadata": {"labels": {records.LABEL: None}}}
-    refused = agent.says(
-        "patch", "lease", "address-192-0-2-1", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(unseen)
-    )
+    unseen = lease("address-192-0-2-3", own)
+    del unseen["metadata"]["labels"]
+    refused = agent.says("apply", "--server-side", "-f", "-", body=unseen)
     assert "needs the label" in refused, "other nodes would not see who holds it"
     assert sentence in writes("address-192-0-2-1", other)
     assert sentence in writes("kube-nftlb-operator", own)
