@@ -108,12 +108,7 @@ class Facts:
 
     def _demand(self, ip: str, able: Demand) -> Demand:
         """Return the nodes that may hold an address: with trafficPolicy Local, those with an endpoint, if any has."""
-        nodes = able.nodes
-        for key in sorted(self.load_balancers.of(ip)):
-            local = self.load_balancers.wanted(key).nodes
-            # Another farm of the address is no reason to leave it without any node.
-            if local and nodes & local:
-                nodes &= local
+        nodes = self._reaching(ip, able.nodes) or able.nodes
         return Demand(nodes, able.prefer & nodes)
 
     def _address(self, ip: str, announce: Announce, ordered: tuple[str, ...]) -> Address:
@@ -146,14 +141,21 @@ class Facts:
         )
 
     def _reaching(self, ip: str, nodes: frozenset[str]) -> frozenset[str]:
-        """Return those of ``nodes`` with an endpoint of each farm with trafficPolicy Local; perhaps none has one.
+        """Return those of ``nodes`` with endpoints of the farms with trafficPolicy Local; perhaps none has one.
 
-        A farm without any endpoint does not count: whichever node has its clients refuses them.
+        The oldest farm decides, then those of its namespace as far as that leaves a node: routes of other namespaces
+        take no address from nodes that serve it. A farm without any endpoint does not count: whichever node has its
+        clients refuses them.
         """
-        for key in self.load_balancers.of(ip):
-            if local := self.load_balancers.wanted(key).nodes:
-                nodes &= local
-        return nodes
+        wanted = [(self.load_balancers.wanted(key), key.namespace) for key in self.load_balancers.of(ip)]
+        asking = sorted((each.rank, namespace, each.nodes) for each, namespace in wanted if each.nodes)
+        if not asking:
+            return nodes
+        reaching, decides = frozenset[str](), ""
+        for _, namespace, local in asking:
+            if decides in ("", namespace) and (both := (reaching or nodes) & local):
+                reaching, decides = both, namespace
+        return reaching
 
     def _farms(self, ip: str) -> list[FarmHere]:
         keys = self.load_balancers.of(ip)

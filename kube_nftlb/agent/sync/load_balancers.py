@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.endpoints.topology import last_resort
 from kube_nftlb.agent.model import NodeFarm, Version
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, Rank, rank
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.multimap import Multimap
 
@@ -21,6 +21,8 @@ class Wanted(NamedTuple):
     """Its load balancer addresses."""
     nodes: frozenset[str] | None
     """With trafficPolicy Local: the nodes with endpoints for clients; None if any node reaches them."""
+    rank: Rank
+    """Older farms come first."""
     served: bool = True
     """False if this node is not going to serve it: other farms have its listeners, or it is too large."""
 
@@ -118,7 +120,7 @@ def wanted(farm: Farm | None) -> Wanted | None:
     if farm is None or not farm.metadata.has_source:
         return None
     ips = frozenset(address.ip for address in farm.spec.addresses if address.type == "LoadBalancer")
-    return Wanted(ips, _nodes(farm.spec)) if ips else None
+    return Wanted(ips, _nodes(farm.spec), rank(farm)) if ips else None
 
 
 def in_kernel(farm: NodeFarm) -> InKernel | None:

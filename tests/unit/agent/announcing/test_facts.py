@@ -24,6 +24,7 @@ ME, VIP, SIX = "node-1", "192.0.2.10", "2001:db8::10"
 WEB = FarmKey("default", "web--http")
 ETH = Interface("eth0", "02:00:00:00:00:01", ("192.0.2.1/24", "2001:db8::1/64"))
 NODES = {name: NodeSeen({"name": name}) for name in ("node-1", "node-2", "node-3")}
+OLDER, YOUNGER = "2025-12-01T00:00:00Z", "2026-02-01T00:00:00Z"
 SERVED = InKernel(Version("uid", 1), frozenset({VIP}), 1, 1)
 
 
@@ -33,10 +34,10 @@ def pool(
     return AddressPool.model_validate({"metadata": {"name": name}, "spec": {"ranges": ranges, "announce": announce}})
 
 
-def local_farm(*nodes: str, ip: str = VIP) -> Any:
+def local_farm(*nodes: str, ip: str = VIP, **fields: Any) -> Any:
     backends = [{"name": node, "ip": f"10.244.{n}.2", "nodeName": node} for n, node in enumerate(nodes, 1)]
     addresses = [{"type": "LoadBalancer", "ip": ip, "ports": "80"}]
-    return farm(owner="web", addresses=addresses, backends=backends, trafficPolicy="Local")
+    return farm(owner="web", addresses=addresses, backends=backends, trafficPolicy="Local", **fields)
 
 
 def facts(*, in_kernel: InKernel | None = SERVED, wants: Any = None, **known: Any) -> Facts:
@@ -121,6 +122,28 @@ def test_with_traffic_policy_local_nodes_with_endpoints_are_candidates(
     endpoints: tuple[str, ...], expected: set[str]
 ) -> None:
     assert set(facts(wants=local_farm(*endpoints)).addresses({})[VIP].candidates) == expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "created", "endpoints", "expected"),
+    [
+        ("aaa", YOUNGER, ("node-3",), {"node-1", "node-2"}),
+        ("aaa", YOUNGER, ("node-1",), {"node-1", "node-2"}),
+        ("zzz", OLDER, ("node-3",), {"node-3"}),
+        ("zzz", OLDER, ("node-4",), {"node-1", "node-2"}),
+        ("zzz", OLDER, (), {"node-1", "node-2"}),
+        ("default", YOUNGER, ("node-2", "node-3"), {"node-2"}),
+        ("default", YOUNGER, ("node-3",), {"node-1", "node-2"}),
+    ],
+)
+def test_with_traffic_policy_local_the_oldest_farm_of_an_address_decides_and_its_namespace(
+    namespace: str, created: str, endpoints: tuple[str, ...], expected: set[str]
+) -> None:
+    found = facts(wants=local_farm("node-1", "node-2"), pools=Pools([pool(l2={}, bgp={})]))
+    other = local_farm(*endpoints, namespace=namespace, created=created)
+    found.load_balancers.planned(FarmKey(namespace, "a--http"), other)
+    assert set(found.addresses({})[VIP].candidates) == expected
+    assert routed(found).nodes == expected
 
 
 @pytest.mark.parametrize(
