@@ -161,7 +161,9 @@ class Facts:
         keys = self.load_balancers.of(ip)
         # What this node is not going to serve is no reason to keep clients from the other farms of the address.
         served = [key for key in keys if self.load_balancers.wanted(key).served]
-        return [self._farm(key, ip) for key in served or keys]
+        here = {key: self._farm(key, ip) for key in served or keys}
+        able = [each for key, each in here.items() if each.programmed or not self.load_balancers.wanted(key).stays]
+        return able or list(here.values())
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:
         newest, now = self.newest(key), self.load_balancers.in_kernel(key)
@@ -169,6 +171,9 @@ class Facts:
         name = "/".join(key)
         if now is None or ip not in now.ips or newest is None or now.version.uid != newest.uid:
             return FarmHere(name, generation, 0, 0, 0)
+        if self.load_balancers.wanted(key).stays:
+            # One tenant's farm is no reason to keep a Gateway's address from all others.
+            generation = now.version.generation
         return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
 
 

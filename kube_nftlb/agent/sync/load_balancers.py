@@ -25,6 +25,8 @@ class Wanted(NamedTuple):
     """Older farms come first."""
     served: bool = True
     """False if this node is not going to serve it: other farms have its listeners, or it is too large."""
+    stays: bool = False
+    """True for a route's farm that this node leaves as it is for now: it was refused, or the kernel lacks a feature."""
 
 
 class InKernel(NamedTuple):
@@ -71,10 +73,11 @@ class LoadBalancers:
         """Return what the kernel has of a farm for sure; None if that is nothing."""
         return self._in_kernel.get(key)
 
-    def planned(self, key: FarmKey, farm: Farm | None, *, served: bool = True) -> None:
+    def planned(self, key: FarmKey, farm: Farm | None, *, served: bool = True, stays: bool = False) -> None:
         """Take a farm that is planned, with the backends that it refers to; None if it is gone."""
         before, after = self._wanted.get(key), wanted(farm)
-        after = after._replace(served=served) if after is not None else None
+        if farm is not None and after is not None:
+            after = after._replace(served=served, stays=stays and farm.metadata.route is not None)
         if before == after:
             return
         for ip in before.ips if before is not None else ():

@@ -112,7 +112,8 @@ class Programmer:
         if key is None:
             return
         served = not (isinstance(decision, Withdraw) and decision.lasts)
-        self._state.load_balancers.planned(key, planned.farm, served=served)
+        waits = isinstance(decision, Serve) or (isinstance(decision, Keep) and decision.is_engine_away)
+        self._state.load_balancers.planned(key, planned.farm, served=served, stays=not waits)
         if decision.problem is not None:
             self._state.problems.report(key, decision.problem, self._index.get(key))
         elif isinstance(decision, Withdraw) and self._index.loses(key):

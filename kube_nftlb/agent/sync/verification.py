@@ -127,6 +127,7 @@ class Verification:
             f"{stays}, and is tried again after a while; the logs of the agent's pod on this node have more"
         )
         index.refuse_change(key, message if is_served else None, self._clock.now(), self._timing)
+        self._state.load_balancers.planned(key, index.resolved(key), stays=True)
         if farm is not None:
             problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
 

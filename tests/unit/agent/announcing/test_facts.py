@@ -17,7 +17,8 @@ from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
 from kube_nftlb.api.conflicts import FarmKey
-from tests.builders import farm
+from kube_nftlb.api.farm import Farm
+from tests.builders import farm, raw_route_farm
 from tests.builders.pools import raw_judged, raw_pool
 
 ME, VIP, SIX = "node-1", "192.0.2.10", "2001:db8::10"
@@ -159,6 +160,28 @@ def test_a_farm_that_is_not_going_to_be_served_keeps_nobody_from_the_others_of_i
     assert reason(found) == expected
     found.load_balancers.planned(FarmKey("default", "other--https"), other)
     assert reason(found) is Reason.NOT_PROGRAMMED
+
+
+@pytest.mark.parametrize("generation", [0, 1], ids=["a new one", "at an older generation"])
+def test_a_route_that_a_node_leaves_as_it_is_keeps_it_from_no_address_that_other_routes_have(generation: int) -> None:
+    found, other = facts(), FarmKey("aaa", "a--http")
+    found.newest = lambda key: Version("uid", 2 if key == other else 1)
+    spec: dict[str, Any] = {"namespace": "aaa", "addresses": [{"type": "LoadBalancer", "ip": VIP, "ports": "443"}]}
+    route, service = Farm.model_validate(raw_route_farm("a--http", **spec)), farm("a--http", owner="a", **spec)
+    for each, stays, expected in (
+        (route, False, Reason.NOT_PROGRAMMED),
+        (route, True, None),
+        (service, True, Reason.NOT_PROGRAMMED),
+    ):
+        found.load_balancers.planned(other, each, stays=stays)
+        found.load_balancers.verified(other, SERVED._replace(version=Version("uid", generation)))
+        if not generation:
+            found.load_balancers.changes(other, None)
+        assert reason(found) == expected
+    found.load_balancers.planned(other, route, stays=True)
+    found.load_balancers.planned(WEB, route, stays=True)
+    found.load_balancers.changes(WEB, None)
+    assert (reason(found) is None) is bool(generation), "nothing but what the kernel has is announced"
 
 
 def test_an_address_whose_only_farm_is_not_going_to_be_served_is_not_announced() -> None:

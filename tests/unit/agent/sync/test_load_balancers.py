@@ -7,7 +7,8 @@ import pytest
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers, wanted
 from kube_nftlb.api.conflicts import FarmKey
-from tests.builders import endpoint, endpoint_slice, farm
+from kube_nftlb.api.farm import Farm
+from tests.builders import endpoint, endpoint_slice, farm, raw_route_farm
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 
@@ -88,6 +89,24 @@ async def test_a_farm_whose_listeners_another_one_has_is_not_going_to_be_served(
     node.remove(WEB, 12)
     await node.settle(12)
     assert node.state.load_balancers.wanted(other).served
+
+
+@pytest.mark.parametrize("why", ["a missing feature", "a refusal", "nothing"])
+async def test_a_route_that_the_kernel_cannot_serve_stays_until_it_changes(node: Node, why: str) -> None:
+    begin(node)
+    await until(lambda: in_kernel(node) is not None)
+    key = FarmKey("default", "other")
+    spec: dict[str, Any] = {"queue": 3, "addresses": [{**ADDRESSES[1], "ports": "443"}]}
+    node.nft.lacks = ("queue num",) if why == "a missing feature" else ()
+    node.engine.refused.update({"other": "no memory"} if why == "a refusal" else {})
+    node.put(Farm.model_validate(raw_route_farm("other", version=11, **spec)))
+    await node.settle(11)
+    assert node.state.load_balancers.wanted(key).stays is (why != "nothing")
+    assert node.state.load_balancers.wanted(WEB).stays is False
+    node.nft.lacks = ()
+    node.engine.refused.clear()
+    node.put(Farm.model_validate(raw_route_farm("other", version=12, generation=2, **spec)))
+    await until(lambda: not node.state.load_balancers.wanted(key).stays, 90)
 
 
 @pytest.mark.parametrize(
