@@ -1,10 +1,12 @@
 """The listeners of a Gateway: its own, then those of its ListenerSets, from the oldest on; which of them are valid."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.api.budgets import fair_share
 from kube_nftlb.api.gateway.gateway import Gateway, GatewayListener, ListenerSet
 from kube_nftlb.api.gateway.route import PROTOCOLS, RouteKindName
 from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
@@ -36,7 +38,8 @@ class Problem(NamedTuple):
 
 
 _TOO_MANY: Final = Problem(
-    "TooManyListeners", f"the Gateway and older ListenerSets have as many listeners as they may, {LISTENERS_MAX}"
+    "TooManyListeners",
+    f"the namespace has its share of the {LISTENERS_MAX} listeners that a Gateway may have with its ListenerSets",
 )
 
 
@@ -64,9 +67,14 @@ class Section:
     """Kinds in its spec that cannot be served, as text."""
 
     @property
+    def is_served(self) -> bool:
+        """Return True if nothing is wrong with it, beside the kinds of routes that it admits."""
+        return self.refused is None and self.conflict is None
+
+    @property
     def usable(self) -> bool:
         """Return True if routes can be served here."""
-        return self.refused is None and self.conflict is None and bool(self.kinds)
+        return self.is_served and bool(self.kinds)
 
     @property
     def ports(self) -> str:
@@ -100,24 +108,47 @@ def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Section
     own = _without_conflicts(_read(None, namespace, gateway.spec.listeners, gateway.metadata.annotations), ())
     of_sets: dict[ObjectKey, tuple[Section, ...]] = {}
     surplus_sets: dict[ObjectKey, Problem] = {}
-    count = len(own)
     # Of the Gateway's own ones that conflict none is served, but nobody else gets their ports meanwhile.
     taken = list(own)
+    read: dict[ObjectKey, tuple[Section, ...]] = {}
+    counts = Counter[str]()
     for key, each in sorted(sets.items(), key=lambda entry: (entry[1].metadata.created_s, entry[0])):
-        if count >= LISTENERS_MAX:
-            surplus_sets[key] = _TOO_MANY
+        if counts[key.namespace] < LISTENERS_MAX:
+            listeners = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
+            counts[key.namespace] += len(listeners)
+            read[key] = _without_conflicts(listeners, own)
         else:
-            read = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
-            surplus = [replace(one, refused=_TOO_MANY) for one in read[LISTENERS_MAX - count :]]
-            found = _without_conflicts([*read[: LISTENERS_MAX - count], *surplus], taken)
-            count += len(found)
-            taken.extend(section for section in found if section.refused is None and section.conflict is None)
-            of_sets[key] = found
+            surplus_sets[key] = _TOO_MANY
+    places = _places(read, LISTENERS_MAX - len(own))
+    for key, judged in read.items():
+        if places[key.namespace] <= 0 and any(section.is_served for section in judged):
+            surplus_sets[key] = _TOO_MANY
+            continue
+        found = list(_without_conflicts(judged, taken))
+        for at, section in enumerate(found):
+            if not section.is_served:
+                continue
+            if places[key.namespace] > 0:
+                places[key.namespace] -= 1
+                taken.append(section)
+            else:
+                found[at] = replace(section, refused=_TOO_MANY)
+        of_sets[key] = tuple(found)
     names_there = {section.key.name for section in own}
     prefix = names.ANNOTATION_PORT_RANGE
     strange = [each for each in gateway.metadata.annotations if each.startswith(prefix)]
     unknown = tuple(sorted(each for each in strange if each.removeprefix(prefix) not in names_there))
     return Sections(own, of_sets, surplus_sets, unknown)
+
+
+def _places(sets: Mapping[ObjectKey, Sequence[Section]], room: int) -> dict[str, int]:
+    """Return how many listeners each namespace may have, whoever came first: a ListenerSet can grow."""
+    wanted = Counter[str]()
+    for key, found in sets.items():
+        # Those that only conflict with other sets count: the other ones may be too many.
+        wanted[key.namespace] += sum(each.is_served for each in found)
+    share = fair_share(wanted.values(), room)
+    return {namespace: int(min(each, share)) for namespace, each in wanted.items()}
 
 
 def _read(

@@ -211,6 +211,33 @@ def test_a_gateway_has_so_many_listeners_the_oldest_first(monkeypatch: pytest.Mo
     assert entries(found, "young") == {"b": GOOD, "c": {**GOOD, "Accepted": many, "Programmed": ("False", "Invalid")}}
 
 
+@pytest.mark.parametrize("older", [["a", "b", "c", "d"], ["a", "b", "c"]], ids=["too many", "those that fit"])
+def test_a_listener_set_that_grows_takes_no_place_of_other_namespaces(
+    monkeypatch: pytest.MonkeyPatch, older: list[str]
+) -> None:
+    monkeypatch.setattr(limits, "LISTENERS_MAX", 5)
+    sets = [
+        listener_set("first", *(listener(name, 90 + n) for n, name in enumerate(older)), namespace="aaa", age=9),
+        listener_set("more", listener("x", 93), namespace="tenant"),
+    ]
+    found = decided([gateway(**ALL)], sets=sets)
+    assert entries(found, "more", "tenant") == {"x": GOOD}, "nor the port of one that is too many"
+    accepted = {name: each["Accepted"] for name, each in entries(found, "first", "aaa").items()}
+    assert accepted == {**dict.fromkeys("abc", ACCEPTED), **dict.fromkeys(older[3:], ("False", "TooManyListeners"))}
+
+
+@pytest.mark.parametrize("port", [80, 93], ids=["in conflict", "of another protocol"])
+def test_listeners_that_cannot_be_served_take_no_place(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(limits, "LISTENERS_MAX", 4)
+    bad = [listener(name, port, "TCP" if port == 80 else "HTTP") for name in "abc"]
+    sets = [
+        listener_set("old", *bad, age=9),
+        listener_set("more", *(listener(f"x{each}", each) for each in range(90, 93)), namespace="tenant"),
+    ]
+    found = decided([gateway(**ALL)], sets=sets)
+    assert entries(found, "more", "tenant") == {f"x{each}": GOOD for each in range(90, 93)}
+
+
 def test_a_namespace_has_so_many_listener_sets_at_a_gateway_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets_of_namespace, "SETS_MAX", 1)
     sets = [
