@@ -95,6 +95,6 @@ class GatewayParts:
         """Look again at what selects namespaces by labels."""
         self._gateways.namespace_changed(name)
 
-    def addresses_freed(self) -> None:
-        """Look again at the Gateways that lack an address."""
-        self._gateways.addresses_freed()
+    def addresses_freed(self) -> int:
+        """Look again at the Gateways that lack an address. Return how many do."""
+        return self._gateways.addresses_freed()

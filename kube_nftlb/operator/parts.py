@@ -215,9 +215,8 @@ class Parts:
         known = self._gateways.knows(part) if self._gateways is not None else None
         return exists(self.cache, part) if known is None else known
 
-    def _addresses_freed(self) -> None:
-        if self._gateways is not None:
-            self._gateways.addresses_freed()
+    def _addresses_freed(self) -> int:
+        return self._gateways.addresses_freed() if self._gateways is not None else 0
 
     def _namespace_changed(self, name: str) -> None:
         if self._gateways is not None:

@@ -100,11 +100,11 @@ class Book:
         before, had = self._requests.get(key), self._given.get(key, Given())
         if (before, had) == (request, given):
             return ()
-        if before is not None and before != request:
-            # Its ports, or its key, may have kept others from sharing an address.
+        if before is not None and before.sharing_key:
+            self._sharing.discard((key.namespace, before.sharing_key), key)
+        if before is not None and request is not None and self.has(key) and _shares(request) != _shares(before):
+            # It may have kept others from sharing an address.
             self.freed = True
-            if before.sharing_key:
-                self._sharing.discard((key.namespace, before.sharing_key), key)
         if request is not None:
             self._requests[key] = request
             if request.sharing_key:
@@ -237,6 +237,12 @@ class Book:
     def _count_namespace(self, ip: Ip, namespace: str, change: int) -> None:
         if (pool := self.pool_of(ip)) is not None:
             self._of_namespace[pool.name, namespace] += change
+
+
+def _shares(request: Request) -> tuple[object, ...]:
+    """Return what decides on who may share an address with a holder; empty if nobody may."""
+    key = request.sharing_key
+    return (key, request.ports, request.selector, request.local) if key else ()
 
 
 def _services(holders: Iterable[Holder]) -> Iterator[ServiceKey]:

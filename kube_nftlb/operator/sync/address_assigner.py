@@ -25,9 +25,9 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.subjects import ADDRESS_PART
 
 _LOOK_S = 0.1
-"""The shortest interval in which those that wait are looked at again, after something was freed."""
+"""The shortest interval in which Services and Gateways that wait are looked at again, after something was freed."""
 _LOOK_EACH_S = 0.001
-"""How much longer it is for each that waits: however many there are, most of the time is for others."""
+"""How much longer it is for each of them: however many there are, most of the time is for others."""
 _RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
 
@@ -38,7 +38,7 @@ class AddressAssigner:
     """Keeps the addresses of Services up to date. Namespaces take turns. ``now`` returns the date.
 
     ``on_change`` gets what a write makes out of date: the farms of the Service. ``on_decided`` gets a Service that
-    ``mark`` has held back. ``on_freed`` is called when others that wait may get addresses, too.
+    ``mark`` has held back. ``on_freed`` is called when others that wait may get addresses, too, and returns how many.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AddressAssigner:
         clock: Callable[[], float],
         on_change: Callable[[Affected], None],
         on_decided: Callable[[ServiceKey], None],
-        on_freed: Callable[[], None] = lambda: None,
+        on_freed: Callable[[], int] = lambda: 0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         claimed: asyncio.Event | None = None,
     ) -> None:
@@ -99,14 +99,15 @@ class AddressAssigner:
 
     async def retry(self) -> None:
         """Look again at the Services that wait whenever they may get addresses, until cancelled."""
+        others = 0
         while True:
-            await asyncio.sleep(_LOOK_S + _LOOK_EACH_S * len(self._waiting))
+            await asyncio.sleep(_LOOK_S + _LOOK_EACH_S * (len(self._waiting) + others))
             if self._ingest.pools is not None:
                 self._on_change(self._ingest.pools.judge())
             if self._book.freed:
                 self._book.freed = False
                 self._queue.add_all(list(self._waiting))
-                self._on_freed()
+                others = self._on_freed()
 
     @property
     def _is_open(self) -> bool:

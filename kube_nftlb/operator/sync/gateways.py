@@ -63,8 +63,8 @@ class Gateways:
         self._defined = store.versions, store.routability
         self.claimed = asyncio.Event()
         """Set once it is known which addresses Gateways have had; from then on their statuses count no more."""
-        self._waiting: dict[ObjectKey, AddressRequest] = {}
-        """What Gateways ask for that lack an address."""
+        self._waiting: set[ObjectKey] = set()
+        """Gateways that lack an address."""
         self._freed = False
         self._moved: set[ObjectKey] = set()
         """Gateways of whose cluster IPs something has changed."""
@@ -89,10 +89,11 @@ class Gateways:
         self._store.note("namespaces", name)
         self._wake.set()
 
-    def addresses_freed(self) -> None:
-        """Look again at the Gateways that lack an address."""
+    def addresses_freed(self) -> int:
+        """Look again at the Gateways that lack an address. Return how many do."""
         self._freed = True
         self._wake.set()
+        return len(self._waiting)
 
     def about_farm(self, farm: FarmRecord, status: FarmStatus, _problems: Iterable[Problem]) -> None:
         """Take the status of a farm, if it is a route's."""
@@ -124,7 +125,7 @@ class Gateways:
                         self._hand_on(GatewayPlan(requests=moved))
                     if self._freed:
                         self._freed = False
-                        self._hand_on(GatewayPlan(requests=dict(self._waiting)))
+                        await self._look_again()
                     while (changes := self._store.take(_AT_ONCE)) is not None:
                         self._hand_on(self._planner.update(changes))
                         self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
@@ -133,6 +134,18 @@ class Gateways:
                 # What was decided before stays.
                 _log.exception("cannot decide about Gateways, deciding about all of them anew")
                 await asyncio.sleep(_RETRY_S)
+
+    async def _look_again(self) -> None:
+        """Decide anew about the Gateways that lack an address, the oldest first."""
+        waiting = sorted(self._waiting, key=self._age)
+        for first in range(0, len(waiting), _AT_ONCE):
+            some = waiting[first : first + _AT_ONCE]
+            self._hand_on(GatewayPlan(requests={key: self._planner.request_of(key) for key in some}))
+            await asyncio.sleep(0)
+
+    def _age(self, key: ObjectKey) -> tuple[float, ObjectKey]:
+        known = self._store.objects.gateways.get(key)
+        return known.metadata.created_s if known is not None else 0, key
 
     async def _start(self) -> None:
         """Decide about everything anew, after those that have addresses have claimed them."""
@@ -177,11 +190,9 @@ class Gateways:
 
         What is free goes to the oldest Gateways, after others have freed what they had.
         """
-        gateways = self._store.objects.gateways
 
-        def rank(key: ObjectKey) -> tuple[bool, float, ObjectKey]:
-            known = gateways.get(key)
-            return plan.requests[key] is not None, known.metadata.created_s if known is not None else 0, key
+        def rank(key: ObjectKey) -> tuple[bool, tuple[float, ObjectKey]]:
+            return plan.requests[key] is not None, self._age(key)
 
         changed = {key for key in sorted(plan.requests, key=rank) if self._assign(key, plan.requests[key])}
         return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
@@ -208,9 +219,9 @@ class Gateways:
         else:
             self._book.remove(holder)
         if wanted is not None and state is not None and state.problem:
-            self._waiting[key] = wanted
+            self._waiting.add(key)
         else:
-            self._waiting.pop(key, None)
+            self._waiting.discard(key)
         if moved := set(had) ^ set(self._book.has(holder)):
             self._on_change(Affected(services=self._cache.service_index.asking_for(map(str, moved))))
         if self._store.addresses.get(key) == state:

@@ -74,6 +74,28 @@ def test_services_get_the_lowest_addresses_that_are_free() -> None:
     assert texts(world.again(raw_balanced("d"))) == "192.0.2.2"
 
 
+@pytest.mark.parametrize(
+    ("change", "freed"),
+    [
+        ({"labels": {"x": "y"}}, False),
+        ({"annotations": {"address-pool": "pool"}}, False),
+        ({"ports": [{"port": 81, "protocol": "TCP"}]}, False),
+        ({"annotations": {"address-sharing-key": "one"}}, True),
+        ({"annotations": {"address-sharing-key": "one"}, "ports": [{"port": 81, "protocol": "TCP"}]}, True),
+    ],
+)
+def test_who_waits_is_looked_at_again_only_for_a_change_that_may_give_it_an_address(change: Json, freed: bool) -> None:
+    world = World()
+    assert world.gets(raw_balanced("a")) == "192.0.2.1"
+    for raw in (raw_balanced("new"), raw_balanced("a", **change)):
+        world.book.freed = False
+        world.put(raw)
+        assert world.book.freed is (freed and raw["metadata"]["name"] == "a")
+    world.book.freed = False
+    world.book.remove(ServiceKey("default", "new"))
+    assert not world.book.freed, "it had none"
+
+
 PORT_81: Json = {"ports": [{"port": 81, "protocol": "TCP"}]}
 UDP: Json = {"ports": [{"port": 80, "protocol": "UDP"}]}
 KEY = {"address-sharing-key": "one"}

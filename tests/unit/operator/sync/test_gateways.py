@@ -26,6 +26,8 @@ from kube_nftlb.kube.resources import (
     Resource,
 )
 from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.operator.addresses import gateways as addresses_of_gateways
+from kube_nftlb.operator.addresses.gateways import allocate
 from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.cache.gateway_store import Ref
 from kube_nftlb.operator.gateway.plan import plan
@@ -347,6 +349,38 @@ async def test_a_gateway_that_waits_gets_an_address_once_one_is_free(kube: Gatew
         kube.remove(GATEWAYS, "all", "default")
         await asyncio.sleep(1)
         assert addresses(kube, "waits") == ["192.0.2.0"]
+
+
+async def test_gateways_that_wait_leave_others_most_of_the_time(
+    kube: GatewayKube, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, decided, longest, loop = Operator(time, kube), 0, 0, asyncio.get_running_loop()
+    without_pause = 0
+
+    def pause() -> None:
+        nonlocal without_pause
+        without_pause = 0
+
+    def counting(*of: Any) -> Any:
+        nonlocal decided, longest, without_pause
+        decided, without_pause = decided + 1, without_pause + 1
+        longest = max(longest, without_pause)
+        if without_pause == 1:
+            loop.call_soon(pause)
+        return allocate(*of)
+
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway("all", addresses=[{"value": f"192.0.2.{number}"} for number in range(4)]))
+        await asyncio.sleep(1)
+        for number in range(200):
+            kube.put(GATEWAYS, raw_gateway(f"edge-{number}"))
+        await asyncio.sleep(1)
+        monkeypatch.setattr(addresses_of_gateways, "allocate", counting)
+        for _ in range(30):
+            operator.book.freed = True
+            await asyncio.sleep(0.1)
+    assert 200 <= decided <= 200 * 12, "every 0.3 s at most"
+    assert longest <= 64
 
 
 async def test_of_gateways_that_come_at_once_the_oldest_get_the_addresses(kube: GatewayKube, time: VirtualTime) -> None:
