@@ -32,7 +32,7 @@ class IPAddressInformer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        handlers = Handlers(self._replace, self._put, self._remove, failed=self._failed)
+        handlers = Handlers(self._replace, self._put, self._remove, self._seen, self._failed)
         await list_and_watch(self._kube, IP_ADDRESSES, handlers, label_selector=SELECTOR)
 
     async def catch_up(self, are_used: Callable[[], bool]) -> None:
@@ -63,6 +63,10 @@ class IPAddressInformer:
     def _remove(self, raw: JsonObject) -> None:
         metadata = raw["metadata"]
         self._tell(self._addresses.remove(ip_of(metadata["name"]), int(metadata["resourceVersion"])))
+
+    def _seen(self, _version: int) -> None:
+        # A watch that failed goes on where it was, without another list.
+        self.problem = ""
 
     def _tell(self, gateway: ObjectKey | None) -> None:
         if gateway is not None:

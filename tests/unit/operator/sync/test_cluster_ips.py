@@ -395,6 +395,36 @@ async def test_a_missing_permission_takes_nothing_from_clients(time: VirtualTime
         assert ip_addresses(kube) == {}
 
 
+class RefusesWatch(GatewayKube):
+    refusals: list[errors.KubeError]
+
+    async def watch(self, resource: Any, *args: Any, **options: Any) -> Any:
+        async for event in super().watch(resource, *args, **options):
+            yield event
+            if resource is IP_ADDRESSES and self.refusals:
+                raise self.refusals.pop()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_watch_that_is_refused_once_costs_no_address_for_long(time: VirtualTime, status: int) -> None:
+    kube = RefusesWatch()
+    vars(kube).update(vars(api_server()))
+    kube.routability = True
+    refusal = errors.NotFoundError if status == 404 else errors.KubeError
+    kube.refusals = []
+    async with running(started(time, kube)):
+        await asyncio.sleep(1)
+        kube.refusals = [refusal(status, "", "")]
+        kube.bookmark(kube.version + 1)
+        await asyncio.sleep(1)
+        kube.put(GATEWAYS, raw_gateway(addresses=INSIDE))
+        await asyncio.sleep(1)
+        assert "IPAddresses" in message(kube)
+        kube.bookmark(kube.version + 1)
+        await asyncio.sleep(6)
+        assert addresses(kube) == list(ip_addresses(kube)) != []
+
+
 async def test_an_answer_that_is_lost_costs_no_second_address(kube: GatewayKube, time: VirtualTime) -> None:
     async with running(started(time, kube)):
         kube.answers_lost = 1
