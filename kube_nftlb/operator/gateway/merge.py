@@ -26,7 +26,8 @@ def merge_conditions(before: Any, wanted: Iterable[WantedCondition], now: str) -
     """Return the conditions that an object is to have: those of others in their places, and ours.
 
     ``before`` is what the API server has, of any form. ``now`` (RFC 3339) becomes the lastTransitionTime of a condition
-    whose status changes. A condition of a newer generation than ours stays: what we read is out of date.
+    whose status changes. Its observedGeneration may be a higher one than ours: an object that is restored from a backup
+    begins anew with generation 1.
     """
     new = {each.type: each for each in wanted}
     merged: list[Raw] = []
@@ -35,7 +36,7 @@ def merge_conditions(before: Any, wanted: Iterable[WantedCondition], now: str) -
         if kind not in OWN:
             merged.append(raw)
         elif (each := new.pop(str(kind), None)) is not None:
-            merged.append(raw if _generation(raw) > each.generation else _condition(each, raw, now))
+            merged.append(_condition(each, raw, now))
     return [*merged, *(_condition(each, {}, now) for each in new.values())]
 
 

@@ -43,8 +43,9 @@ def raw(kind: str = "Accepted", status: str = "True", **fields: Any) -> dict[str
         ([raw(status="False")], [raw(lastTransitionTime=NOW)]),
         ([raw(status="Unknown")], [raw(lastTransitionTime=NOW)]),
         ([raw(lastTransitionTime="")], [raw(lastTransitionTime=NOW)]),
-        # The API server has a newer object than we have read.
-        ([raw(observedGeneration=4, status="False")], [raw(observedGeneration=4, status="False")]),
+        # The object was restored from a backup, with its status.
+        ([raw(observedGeneration=4, status="False")], [raw(lastTransitionTime=NOW)]),
+        ([raw(observedGeneration=4)], [raw()]),
         ([raw("example.com/Other"), raw()], [raw("example.com/Other"), raw()]),
         ([raw(), raw("example.com/Other")], [raw(), raw("example.com/Other")]),
         ([{"type": "example.com/Odd"}], [{"type": "example.com/Odd"}, raw(lastTransitionTime=NOW)]),
