@@ -91,7 +91,7 @@ def _routability(ip: str, of: Mapping[str, str] | None) -> Raw:
 
 
 def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) -> Raw | None:
-    """Return the status of a Gateway without our addresses, or that of a ListenerSet without our listeners.
+    """Return the status of a Gateway or ListenerSet without our listeners and addresses.
 
     None if it has none of us, or is another controller's by now.
     """
@@ -100,14 +100,16 @@ def merge_released(before: Mapping[str, Any], wanted: ReleasedStatus, now: str) 
     own = [each for each in _dicts(conditions) if each.get("type") in OWN]
     if any(_generation(each) > wanted.generation for each in own):
         return None
-    if wanted.addresses is None:
-        merged = merge_conditions(conditions, wanted.conditions, now)
-        return _changed(before, {"conditions": merged, "listeners": []}) if own else None
-    if not values or not values <= set(wanted.addresses):
+    status: Raw = {"conditions": merge_conditions(conditions, wanted.conditions, now), "listeners": []}
+    if wanted.addresses is None or wanted.accepted is None:
+        return _changed(before, status) if own else None
+    if not values <= set(wanted.addresses) or not any(_is(wanted.accepted, each) for each in own):
         return None
-    others = [each for each in _dicts(conditions) if each.get("type") not in ("Programmed", "AddressesAssigned")]
-    had = [each for each in _dicts(conditions) if each.get("type") == "Programmed"]
-    return {**before, "addresses": [], "conditions": [*others, *merge_conditions(had, wanted.conditions, now)]}
+    return _changed(before, {**status, "addresses": [], "attachedListenerSets": 0})
+
+
+def _is(wanted: WantedCondition, raw: Mapping[str, Any]) -> bool:
+    return (raw.get("type"), raw.get("reason"), raw.get("message")) == (wanted.type, wanted.reason, wanted.message)
 
 
 def _listeners(before: Any, wanted: Iterable[ListenerStatus], now: str) -> list[Raw]:

@@ -168,8 +168,8 @@ class Planner:
         if gateway is None or of_class is None:
             result.gateways.setdefault(key, None)
             if before is not None:
-                if gateway is not None and before.status.addresses:
-                    result.released[key] = released_status(before.status.addresses, before.subject.gateway, gateway)
+                if gateway is not None:
+                    result.released[key] = released_status(before.status, gateway)
                 affected.statuses |= before.parents.keys()
                 _forget(result, key, before)
                 self._replace_farms(key, farms, {}, result)

@@ -81,11 +81,14 @@ def _unassigned(address: AddressState, only_kept: bool) -> Problem | None:
     return Problem("PartiallyAssigned" if partly else "NotAssigned", address.message or "it has none that it asks for")
 
 
-def released_status(addresses: tuple[str, ...], before: Gateway, now: Gateway) -> ReleasedStatus:
-    """Return what to take back from a Gateway that had these addresses, and is not ours any more."""
+def released_status(before: GatewayStatus, now: Gateway) -> ReleasedStatus:
+    """Return what to take back from a Gateway that had this status, and is not ours any more."""
     message = "its class is not one of kube-nftlb any more, which has taken its addresses back"
-    programmed = condition("Programmed", "False", "Pending", message, now.metadata.generation)
-    return ReleasedStatus((programmed,), addresses, before.metadata.generation)
+    pending = (
+        condition(each, "False", "Pending", message, now.metadata.generation) for each in ("Accepted", "Programmed")
+    )
+    accepted = before.conditions[0]
+    return ReleasedStatus(tuple(pending), before.addresses, accepted.generation, accepted)
 
 
 def released_set(before: GatewayStatus, generation: int) -> ReleasedStatus:

@@ -103,6 +103,8 @@ class ReleasedStatus:
     """Those that it had from us; None: the object is a ListenerSet."""
     generation: int
     """metadata.generation when it was ours last: a condition of a newer one is another controller's."""
+    accepted: WantedCondition | None = None
+    """Accepted of a Gateway as we wrote it last: a status with another one is another controller's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +140,4 @@ class GatewayPlan:
     listener_sets: dict[ObjectKey, GatewayStatus | None] = field(default_factory=dict)
     routes: dict[RouteKey, tuple[ParentStatus, ...]] = field(default_factory=dict)
     released: dict[ObjectKey, ReleasedStatus] = field(default_factory=dict)
-    """Of Gateways that had addresses, and exist, but are not ours any more."""
+    """Of Gateways that exist, but are not ours any more."""

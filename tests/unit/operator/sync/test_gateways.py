@@ -723,19 +723,36 @@ async def test_a_mistake_takes_neither_the_address_nor_the_farms(
         assert farms(kube) == made
 
 
-async def test_the_addresses_of_a_class_that_goes_are_free(kube: GatewayKube, time: VirtualTime) -> None:
+async def test_of_a_gateway_whose_class_goes_all_of_ours_goes(kube: GatewayKube, time: VirtualTime) -> None:
     operator = Operator(time, kube)
+    theirs = {"type": "example.com/Other", "status": "True"}
     async with running(operator):
-        kube.put(GATEWAYS, raw_gateway())
+        of_class = kube.find(GATEWAY_CLASSES, "nftlb") or {}
+        kube.put(GATEWAYS, {**raw_gateway(), "status": {"conditions": [theirs]}})
+        kube.put(GATEWAYS, raw_gateway("waits", addresses=[{"value": "203.0.113.1"}]))
         await asyncio.sleep(1)
         kube.remove(GATEWAY_CLASSES, "nftlb")
         await asyncio.sleep(1)
-        assert addresses(kube) == []
+        pending = ("False", "Pending")
+        for name in ("edge", "waits"):
+            gateway = kube.find(GATEWAYS, name, "default") or {}
+            ours = [each for each in gateway["status"]["conditions"] if each != theirs]
+            assert {each["type"]: (each["status"], each["reason"]) for each in ours} == {
+                "Accepted": pending,
+                "Programmed": pending,
+            }
+            assert {each["message"] for each in ours} == {
+                "its class is not one of kube-nftlb any more, which has taken its addresses back"
+            }
+            assert (addresses(kube, name), gateway["status"]["listeners"]) == ([], [])
+        assert theirs in (kube.find(GATEWAYS, "edge", "default") or {})["status"]["conditions"]
+        kube.put(GATEWAY_CLASSES, {**of_class, "metadata": meta("nftlb", namespace=None)})
+        await asyncio.sleep(1)
+        assert conditions(kube, GATEWAYS, "waits")["Accepted"] == ("True", "Accepted")
+        assert addresses(kube) == ["192.0.2.0"]
+        kube.remove(GATEWAY_CLASSES, "nftlb")
+        await asyncio.sleep(1)
         gateway = kube.find(GATEWAYS, "edge", "default") or {}
-        (programmed,) = [each for each in gateway["status"]["conditions"] if each["type"] == "Programmed"]
-        assert (
-            programmed["message"] == "its class is not one of kube-nftlb any more, which has taken its addresses back"
-        )
         # Another controller may have a static address of this value.
         del gateway["metadata"]["resourceVersion"]
         kube.put(GATEWAYS, {**gateway, "status": {"addresses": [{"value": "192.0.2.0"}]}})
