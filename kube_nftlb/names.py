@@ -72,6 +72,7 @@ ANNOTATION_GATEWAY_TRAFFIC_POLICY = f"{GROUP}/external-traffic-policy"
 LABEL_GATEWAY = f"{GROUP}/gateway"
 LABEL_GATEWAY_NAMESPACE = f"{GROUP}/gateway-namespace"
 LABEL_LISTENER_SET = f"{GROUP}/listener-set"
+LABEL_LISTENER_SET_NAMESPACE = f"{GROUP}/listener-set-namespace"
 LABEL_LISTENER = f"{GROUP}/listener"
 LABEL_ROUTE = f"{GROUP}/route"
 """On a farm of a TCPRoute or UDPRoute: the names of its Gateway, of the ListenerSet, if its listener is of one, of the

@@ -167,15 +167,16 @@ def of_all(objects: Iterable[JsonObject], parents: Parents, now: datetime) -> li
 
 def farms_of(raw: JsonObject, farms: Iterable[JsonObject]) -> Sequence[JsonObject]:
     """Return the farms that were made of a route, or for a Gateway or ListenerSet, by their labels."""
-    namespace, name = raw["metadata"]["namespace"], names.shorten(raw["metadata"]["name"], names.LABEL_VALUE_MAX)
+    wanted = tuple(names.shorten(raw["metadata"][each], names.LABEL_VALUE_MAX) for each in ("namespace", "name"))
 
     def belongs(farm: JsonObject) -> bool:
         labels, metadata = farm["metadata"].get("labels") or {}, farm["metadata"]
         if raw["kind"] == GATEWAYS.kind:
-            of_namespace = names.shorten(namespace, names.LABEL_VALUE_MAX)
-            return (labels.get(names.LABEL_GATEWAY_NAMESPACE), labels.get(names.LABEL_GATEWAY)) == (of_namespace, name)
+            return (labels.get(names.LABEL_GATEWAY_NAMESPACE), labels.get(names.LABEL_GATEWAY)) == wanted
         if raw["kind"] == LISTENER_SETS.kind:
-            return bool(labels.get(names.LABEL_LISTENER_SET) == name)
+            # An older operator named no namespace, and its farms stay as they are.
+            namespace = labels.get(names.LABEL_LISTENER_SET_NAMESPACE, wanted[0])
+            return (namespace, labels.get(names.LABEL_LISTENER_SET)) == wanted
         owners = metadata.get("ownerReferences") or ()
         return any(each.get("uid") == raw["metadata"]["uid"] for each in owners)
 

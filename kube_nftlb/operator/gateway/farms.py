@@ -88,6 +88,7 @@ def _metadata(
     }
     if listener.listener_set is not None:
         labels[names.LABEL_LISTENER_SET] = listener.listener_set.name
+        labels[names.LABEL_LISTENER_SET_NAMESPACE] = listener.listener_set.namespace
     return {
         "name": name,
         "namespace": key.namespace,

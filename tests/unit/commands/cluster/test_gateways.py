@@ -81,6 +81,11 @@ def test_the_farms_of_an_object_are_found_by_labels_and_owners() -> None:
     assert gateways.farms_of(obj("TCPRoute", "web", {}), farms) == [made]
     assert gateways.farms_of(obj("Gateway", "next", {}), farms) == []
     assert gateways.farms_of(obj("ListenerSet", "edge", {}), farms) == []
+    set_ = obj("ListenerSet", "more", {})
+    for namespace, expected in (("", [made]), ("default", [made]), ("tenant", [])):
+        of_namespace = {names.LABEL_LISTENER_SET_NAMESPACE: namespace} if namespace else {}
+        made["metadata"]["labels"] |= {names.LABEL_LISTENER_SET: "more", **of_namespace}
+        assert gateways.farms_of(set_, farms) == expected
 
 
 def test_an_address_says_where_it_is_from() -> None:

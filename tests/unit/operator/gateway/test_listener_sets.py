@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import names
 from kube_nftlb.operator.gateway import listeners as limits
 from kube_nftlb.operator.gateway import sets as sets_of_namespace
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey
@@ -113,6 +114,10 @@ def test_same_means_the_namespace_of_the_listener_set() -> None:
     )
     assert of_route(found)[0]["Accepted"] == ("False", "NotAllowedByListeners")
     assert of_route(found, namespace="tenant")[0]["Accepted"] == ACCEPTED
+    (farm,) = found.farms.values()
+    assert farm is not None
+    labels = farm.metadata["labels"]
+    assert (labels[names.LABEL_LISTENER_SET_NAMESPACE], labels[names.LABEL_LISTENER_SET]) == ("tenant", "more")
 
 
 def test_the_gateway_comes_first_then_the_oldest_listener_set() -> None:
