@@ -8,8 +8,17 @@ from typing import Final
 from kube_nftlb import names
 from kube_nftlb.commands.cluster.finding import Finding, since
 from kube_nftlb.kube import timestamps
-from kube_nftlb.kube.resources import GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES, JsonObject, Resource
+from kube_nftlb.kube.resources import (
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    TCP_ROUTES,
+    UDP_ROUTES,
+    JsonObject,
+    Resource,
+)
 from kube_nftlb.operator.gateway.objects import CLUSTER, CONTROLLER
+from kube_nftlb.prose import some_of
 
 KINDS: Final[Mapping[str, Resource]] = {
     each.kind.lower(): each for each in (GATEWAYS, LISTENER_SETS, TCP_ROUTES, UDP_ROUTES)
@@ -163,6 +172,17 @@ def of_all(objects: Iterable[JsonObject], parents: Parents, now: datetime) -> li
         fresh = created is not None and (now - created).total_seconds() < _PATIENCE_S
         found += [each for each in of_object(raw, parents) if not (fresh and each.reason == NOT_RECONCILED)]
     return sorted(found, key=lambda each: (each.namespace, each.kind, each.name))
+
+
+def not_judged(objects: Iterable[JsonObject], parents: Parents) -> str:
+    """Say which objects ``of_all`` leaves out because the user may not know whose they are; empty if none."""
+    known = {GATEWAY_CLASSES: parents.classes, GATEWAYS: parents.gateways}
+    lacking = [each.kind for each, listed in known.items() if listed is None]
+    unclear = [raw for raw in objects if raw["kind"] in (GATEWAYS.kind, LISTENER_SETS.kind)]
+    unclear = [raw for raw in unclear if parents.controller(raw) == ""] if lacking else []
+    shown = [f"{raw['kind'].lower()}/{raw['metadata']['name']}" for raw in unclear]
+    why = f"you may not list all objects of the kind {' and '.join(lacking)}, which tell whose they are"
+    return f"not judged: {some_of(shown)}: {why}; why {shown[0]} shows its conditions" if shown else ""
 
 
 def farms_of(raw: JsonObject, farms: Iterable[JsonObject]) -> Sequence[JsonObject]:

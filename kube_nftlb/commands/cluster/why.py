@@ -107,7 +107,12 @@ async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
     """Return what is wrong with objects of Gateway API, as far as the user may see them, if there are any."""
     listed = await asyncio.gather(*(_listed(kube, each, namespace) for each in gateways.KINDS.values()))
     objects = [raw for items in listed for raw in items or ()]
-    return gateways.of_all(objects, await _parents(kube), datetime.now(UTC)) if objects else []
+    if not objects:
+        return []
+    parents = await _parents(kube)
+    if note := gateways.not_judged(objects, parents):
+        terminal.note(note)
+    return gateways.of_all(objects, parents, datetime.now(UTC))
 
 
 async def _parents(kube: Kube) -> gateways.Parents:

@@ -164,6 +164,29 @@ async def test_a_service_that_nobody_should_serve_is_well(
         await why(monkeypatch, kube, "other")
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_why_names_gateways_that_it_cannot_judge(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, allowed: bool
+) -> None:
+    class Tenant(WithWarnings):
+        async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+            if resource == GATEWAY_CLASSES and not allowed:
+                raise errors.KubeError(403, "Forbidden", "cannot list gatewayclasses")
+            return await super().list(resource, namespace, **options)
+
+    kube = Tenant()
+    metadata = {"namespace": "default", "name": "edge", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    kube.put(GATEWAYS, {"metadata": metadata, "spec": {"gatewayClassName": "ours"}})
+    await why(monkeypatch, kube, None)
+    printed = capsys.readouterr()
+    told = (
+        "not judged: gateway/edge: you may not list all objects of the kind GatewayClass, which tell whose they are; "
+        "why gateway/edge shows its conditions\n"
+    )
+    assert printed.err == ("" if allowed else told)
+    assert ("there is no GatewayClass ours" in printed.out) is allowed
+
+
 async def test_why_also_looks_at_the_operator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
