@@ -21,14 +21,14 @@ def progress(farms: Iterable[tuple[ObjectKey, bytes, FarmState | None]]) -> Prog
     states = list(farms)
     for key, _, state in states:
         if state is not None and state.problem:
-            return Progress(False, f"farm {key.name}: {state.problem}")
+            return Progress(False, f"farm {'/'.join(key)}: {state.problem}")
     if not states:
         return Progress(True, "no route is served here")
     programmed, total, key = min((_counts(*each) for each in states), key=_rank)
     if not total:
-        return Progress(False, f"no node runs an agent, or farm {key.name} does not exist yet")
+        return Progress(False, f"no node runs an agent, or farm {'/'.join(key)} does not exist yet")
     if programmed < total:
-        return Progress(False, f"{programmed} of {total} nodes have farm {key.name}")
+        return Progress(False, f"{programmed} of {total} nodes have farm {'/'.join(key)}")
     return Progress(True, f"{programmed} of {total} nodes have its farms ({len(states)})")
 
 

@@ -67,7 +67,7 @@ def test_of_several_farms_the_one_that_most_nodes_lack_is_named() -> None:
         worst = min(states.items(), key=lambda entry: entry[1].programmed - entry[1].total)
         status = decided(*objects, farms=states).gateways[GATEWAY]
         assert status is not None
-        expected = f"{worst[1].programmed} of {worst[1].total} nodes have farm {worst[0].name}"
+        expected = f"{worst[1].programmed} of {worst[1].total} nodes have farm infra/{worst[0].name}"
         assert (status.conditions[1].status, status.conditions[1].message) == ("False", expected)
 
 
@@ -80,4 +80,4 @@ def test_nodes_that_have_an_earlier_farm_do_not_make_a_changed_gateway_programme
     assert of_gateway(found)["Programmed"] == ("False", "Pending")
     status = found.gateways[GATEWAY]
     assert status is not None
-    assert status.conditions[1].message.startswith("0 of 3 nodes have farm web--public--web-")
+    assert status.conditions[1].message.startswith("0 of 3 nodes have farm infra/web--public--web-")
