@@ -74,11 +74,16 @@ def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
 
 
 def able(spec: FarmSpec) -> list[Backend]:
-    """Return the backends that may get connections on some node, if they are ready."""
+    """Return the backends of a group that may get connections on some node, if they are ready."""
     if spec.state not in ANSWERS:
         return []
     highest = priority_in_use(spec)
     return [backend for backend in spec.backends if backend.state == "up" and backend.priority <= highest]
+
+
+def in_use(spec: FarmSpec) -> list[Backend]:
+    """Return the backends of all groups that may get connections on some node, if they are ready."""
+    return [backend for group in groups(spec) for backend in able(group.spec)]
 
 
 def priority_in_use(spec: FarmSpec) -> int:

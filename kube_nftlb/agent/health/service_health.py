@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.http_server import Answer
@@ -50,8 +51,8 @@ def port_request(farm: Farm, node: str) -> PortRequest | None:
         farm.spec.family,
         frozenset(
             backend.ip
-            for backend in farm.spec.backends
-            if backend.ready and backend.state == "up" and farm.spec.state == "up" and backend.node_name == node
+            for backend in selection.in_use(farm.spec)
+            if backend.ready and backend.node_name == node and farm.spec.state == "up"
         ),
     )
 

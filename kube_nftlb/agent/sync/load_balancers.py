@@ -142,6 +142,6 @@ def in_kernel(farm: NodeFarm) -> InKernel | None:
 def _nodes(spec: FarmSpec) -> frozenset[str] | None:
     if spec.traffic_policy != "Local" or spec.mode == "local":
         return None
-    able = selection.able(spec)
-    serving = [backend for backend in able if backend.ready] or last_resort(able)
+    in_use = selection.in_use(spec)
+    serving = [backend for backend in in_use if backend.ready] or last_resort(in_use)
     return frozenset(backend.node_name for backend in serving if backend.node_name)

@@ -8,7 +8,7 @@ from kube_nftlb.agent.health.service_health import Check, PortConflict, PortRequ
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.kube.events import Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
-from tests.builders import farm, raw_backend
+from tests.builders import Grouped, endpoint, farm, grouped_farm, raw_backend
 
 HERE = "node-1"
 WEB = Subject(SERVICES, "default", "web", "uid-web")
@@ -43,10 +43,21 @@ def test_a_farm_without_the_port_is_not_answered_for() -> None:
         ([local("a", "10.244.1.2", ready=False)], 0),
         ([local("a", "10.244.1.2", ready=False, serving=True, terminating=True)], 0),
         ([local("a", "10.244.1.2", state="drain")], 0),
+        ([local("a", "10.244.1.2", priority=2), raw_backend("b", "10.244.2.2", nodeName="node-2")], 0),
+        ([local("a", "10.244.1.2", priority=2), raw_backend("b", "10.244.2.2", nodeName="node-2", ready=False)], 1),
     ],
 )
 def test_the_ready_endpoints_of_this_node_count(backends: list[dict[str, Any]], count: int) -> None:
     assert decided(balanced(backends=backends)) == ({32000: Check(WEB, count)}, [])
+
+
+def test_a_group_without_weight_has_no_endpoints() -> None:
+    groups = {
+        "web": Grouped(1, [endpoint("10.244.2.2", node="node-2")]),
+        "next": Grouped(0, [endpoint("10.244.1.2", node=HERE)]),
+    }
+    checks, _ = decided(grouped_farm(groups=groups, owner="web", healthCheckNodePort=32000))
+    assert checks[32000].local_endpoints == 0
 
 
 def test_a_farm_that_takes_no_new_connections_has_no_endpoints() -> None:

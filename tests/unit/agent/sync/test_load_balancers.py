@@ -8,7 +8,7 @@ from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers, wanted
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from tests.builders import endpoint, endpoint_slice, farm, raw_route_farm
+from tests.builders import Grouped, endpoint, endpoint_slice, farm, grouped_farm, raw_route_farm
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 
@@ -147,6 +147,13 @@ def test_only_farms_of_services_have_addresses_that_are_announced() -> None:
     found = wanted(farm(owner="web", addresses=ADDRESSES))
     assert found is not None
     assert found.ips == {VIP}
+
+
+def test_nodes_whose_endpoints_get_no_connections_do_not_announce() -> None:
+    groups = {"web": Grouped(1, [endpoint("10.244.2.2", node="n2")]), "next": Grouped(0, [endpoint("10.244.1.2")])}
+    found = wanted(grouped_farm(groups=groups, owner="web", addresses=ADDRESSES, trafficPolicy="Local"))
+    assert found is not None
+    assert found.nodes == frozenset({"n2"})
 
 
 def test_a_farm_that_no_engine_has_any_more_is_forgotten() -> None:
