@@ -90,7 +90,7 @@ class NodeWatch:
         settings = self._settings
         return gather(
             settings.node_name,
-            self._own_node.current,
+            self._own_node.last,
             pod_cidrs=settings.pod_cidrs,
             port_ranges=settings.node_port_addresses,
             local_ips=self._local_ips or (),

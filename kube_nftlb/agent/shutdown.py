@@ -88,6 +88,6 @@ async def clean_up(why: ShutdownReason, kube: Kube, own_node: OwnNode, settings:
 
 def _families(own_node: OwnNode) -> list[str]:
     """Return the families of nftables in which the node has addresses."""
-    addresses = own_node.current.status.addresses if own_node.current is not None else ()
+    addresses = own_node.last.status.addresses if own_node.last is not None else ()
     internal = [each.address for each in addresses if each.type == "InternalIP"]
     return sorted({"ip6" if ":" in address else "ip" for address in internal}) or ["ip"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kube_nftlb.api.base import FAMILIES, Family
-from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.api.kubernetes.node import CoreNode, CoreNodeMetadata
 from kube_nftlb.environment import IpNetwork
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -46,8 +46,7 @@ def gather(
     ``pod_cidrs`` replace the Node's own. ``port_ranges`` are kube-proxy's nodePortAddresses: node ports listen on those
     of ``local_ips`` in these ranges, or on all of a family without a range; None: on the Node's InternalIPs.
     """
-    if node is None:
-        return NodeFacts(name)
+    node = node or CoreNode(metadata=CoreNodeMetadata(name=name))
     ranges = tuple(pod_cidrs) or tuple(ipaddress.ip_network(text, strict=False) for text in node.spec.pod_cidrs)
     if port_ranges is None:
         internal = [entry.address for entry in node.status.addresses if entry.type == "InternalIP"]

@@ -17,12 +17,15 @@ _log = structlog.get_logger()
 class OwnNode:
     """The latest state of one Node.
 
-    ``current`` is None if the Node does not exist, and before the first list, when ``known`` is False.
+    ``current`` is None if the Node does not exist, and before the first list, when ``known`` is False. ``last`` is what
+    the node is served by, which runs on if its Node is deleted: the latest addresses and ranges of pods count until the
+    Node that is registered next has some.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.current: CoreNode | None = None
+        self.last: CoreNode | None = None
         self.known = False
         self._listeners: list[Callable[[], None]] = []
 
@@ -35,9 +38,18 @@ class OwnNode:
         news = not self.known or node != self.current
         self.known = True
         self.current = node
+        if node is not None:
+            self.last = _completed(node, self.last) if self.last is not None else node
         if news:
             for on_change in self._listeners:
                 on_change()
+
+
+def _completed(node: CoreNode, before: CoreNode) -> CoreNode:
+    spec = node.spec if node.spec.pod_cidrs else before.spec
+    has_address = any(each.type == "InternalIP" for each in node.status.addresses)
+    status = node.status if has_address else before.status
+    return node.model_copy(update={"spec": spec, "status": status})
 
 
 async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:

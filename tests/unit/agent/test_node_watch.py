@@ -67,17 +67,52 @@ async def test_what_bears_on_announcing_addresses_is_news_where_somebody_asks_fo
     task.cancel()
 
 
+class State:
+    """What a loop is told of its node."""
+
+    def __init__(self) -> None:
+        self.facts: list[NodeFacts] = []
+
+    def set_node(self, facts: NodeFacts, _: object) -> None:
+        self.facts.append(facts)
+
+    def set_node_ips(self, _: object) -> None:
+        pass
+
+
+def raw_with_pods(version: int, ip: str, cidr: str) -> dict[str, Any]:
+    made = raw("n1", version, *([ip] if ip else []))
+    return {**made, "spec": {"podCIDRs": [cidr] if cidr else []}}
+
+
+async def test_a_node_whose_object_is_deleted_is_served_by_the_last_one() -> None:
+    kube, own_node, state = FakeKube(), OwnNode("n1"), State()
+    kube.put(NODES, raw_with_pods(1, "172.31.0.11", "10.244.1.0/24"))
+    watch = NodeWatch(
+        kube, cast("LoopState", state), own_node, AgentSettings.from_environment({"KUBE_NFTLB_NODE_NAME": "n1"})
+    )
+    task = asyncio.create_task(watch.run())
+    await kube.delivered()
+    before = state.facts[-1]
+    assert (before.port_ips["ipv4"], before.pod_cidrs["ipv4"]) == (("172.31.0.11",), ("10.244.1.0/24",))
+    kube.remove(NODES, "n1")
+    await kube.delivered()
+    assert own_node.current is None, "its health is another matter"
+    assert state.facts[-1] == before
+    assert watch.health_check_hosts() == ("172.31.0.11",)
+    kube.put(NODES, raw_with_pods(kube.version + 1, "", ""))
+    await kube.delivered()
+    assert state.facts[-1] == before, "what is registered anew gets its addresses and its range later"
+    kube.put(NODES, raw_with_pods(kube.version + 1, "172.31.0.12", "10.244.2.0/24"))
+    await kube.delivered()
+    after = state.facts[-1]
+    assert (after.port_ips["ipv4"], after.pod_cidrs["ipv4"]) == (("172.31.0.12",), ("10.244.2.0/24",))
+    task.cancel()
+
+
 async def test_nothing_is_told_of_a_node_before_its_addresses_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Farms without their node ports would be programmed, and clients of those that are refused."""
-    known: list[tuple[str, ...]] = []
-
-    class State:
-        def set_node(self, facts: NodeFacts, _: object) -> None:
-            known.append(facts.all_port_ips)
-
-        def set_node_ips(self, _: object) -> None:
-            pass
-
+    state = State()
     problems = [OSError("no memory")] * 2
 
     def read() -> tuple[str, ...]:
@@ -92,12 +127,12 @@ async def test_nothing_is_told_of_a_node_before_its_addresses_are_read(monkeypat
     settings = AgentSettings.from_environment(
         {"KUBE_NFTLB_NODE_NAME": "n1", "KUBE_NFTLB_NODE_PORT_ADDRESSES": "172.31.0.0/24"}
     )
-    watch = NodeWatch(kube, cast("LoopState", State()), own_node, settings)
+    watch = NodeWatch(kube, cast("LoopState", state), own_node, settings)
     with capture_logs() as logs:
         task = asyncio.create_task(watch.run())
         async with asyncio.timeout(10):
-            while not known:
+            while not state.facts:
                 await asyncio.sleep(0.001)
     task.cancel()
-    assert set(known) == {("172.31.0.11",)}
+    assert {each.all_port_ips for each in state.facts} == {("172.31.0.11",)}
     assert [each["event"] for each in logs] == ["cannot read the addresses of this node, retrying"] * 2

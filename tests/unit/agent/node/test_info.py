@@ -33,8 +33,11 @@ def test_the_primary_addresses_are_the_nodes_internal_ips() -> None:
     )
 
 
-def test_a_node_that_was_not_seen_has_nothing() -> None:
-    assert gather("n1", None) == NodeFacts("n1")
+def test_a_node_that_was_not_seen_has_what_the_settings_say() -> None:
+    assert gather("n1", None) == NodeFacts("n1", "", {"ipv4": (), "ipv6": ()}, {"ipv4": (), "ipv6": ()})
+    pod_cidrs, ranges = ([ipaddress.ip_network(text)] for text in ("10.0.0.0/8", "172.31.0.0/16"))
+    facts = gather("n1", None, pod_cidrs=pod_cidrs, port_ranges=ranges, local_ips=["172.31.0.11", "192.0.2.1"])
+    assert facts == NodeFacts("n1", "", {"ipv4": ("172.31.0.11",), "ipv6": ()}, {"ipv4": ("10.0.0.0/8",), "ipv6": ()})
 
 
 @pytest.mark.parametrize(
