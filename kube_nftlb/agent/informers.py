@@ -86,11 +86,12 @@ class _Farms:
         parsed = {FarmKey.of(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
         farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
-        self._state.replace_all(farms, version)
-        self._health_checks.replace_all(_checked(farm, self._state) for farm in farms)
-        for key, item in parsed.items():
-            if isinstance(problem := item["farm"], Problem):
-                self._state.put_unreadable(key, problem, version, item["references"])
+        problems = {key: item["farm"] for key, item in parsed.items() if isinstance(item["farm"], Problem)}
+        self._state.replace_all(farms, version, problems)
+        last_valid = [farm for key in problems if (farm := self._state.index.get(key)) is not None]
+        self._health_checks.replace_all(_checked(farm, self._state) for farm in (*farms, *last_valid))
+        for key, problem in problems.items():
+            self._state.put_unreadable(key, problem, version, parsed[key]["references"])
         self.budget_filter.listed(self._seen.keys(), parsed.keys())
 
     def put(self, raw: Json) -> None:

@@ -119,11 +119,11 @@ class LoopState:
         if affected := self.index.remove(key):
             self.add(affected, resource_version)
 
-    def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
-        """Replace all farms; those not listed are removed."""
+    def replace_all(self, farms: Iterable[Farm], resource_version: int, unreadable: Collection[FarmKey] = ()) -> None:
+        """Replace all farms; those not listed are removed, and ``unreadable`` ones stay as they were."""
         present = {farm_key(farm): farm for farm in farms}
         before = self.seen_version
-        for key in self.index.all() - present.keys():
+        for key in self.index.all() - present.keys() - set(unreadable):
             self.remove(key, before + 1)
         for farm in present.values():
             self.put(farm, before + 1)

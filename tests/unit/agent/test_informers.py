@@ -26,6 +26,7 @@ from kube_nftlb.limits import NamespaceLimits
 from tests.builders import endpoint, raw_farm, raw_policy, raw_slice
 from tests.fakes.kube import FakeKube
 from tests.fakes.nft import FakeNft
+from tests.unit.agent.sync.conftest import Node
 
 Calls = list[tuple[str, Any]]
 
@@ -36,8 +37,9 @@ class RecordingInputs(LoopState):
     def __init__(self) -> None:
         self.calls: Calls = []
         self.version = self.seen_version = 0
+        self.index = FarmIndex(Policies(), FeatureProbe(FakeNft()))
 
-    def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
+    def replace_all(self, farms: Iterable[Farm], resource_version: int, unreadable: Collection[FarmKey] = ()) -> None:
         self.calls.append(("all", sorted(farm.metadata.name for farm in farms)))
 
     def put(self, farm: Farm, since: int | None = None) -> None:
@@ -212,12 +214,31 @@ async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch:
     assert state.calls == [("refuse", 4), ("all", ["web--http"]), ("refuse", 4)]
 
 
+async def test_an_unreadable_farm_stays_as_it_was_also_in_a_list() -> None:
+    addresses = [{"type": "LoadBalancer", "ip": "192.0.2.10", "ports": "80"}]
+    spec: dict[str, Any] = {"owner": "web", "addresses": addresses, "healthCheckNodePort": 32000}
+    kube, node, health_checks = FakeKube(), Node(), RecordingHealthChecks()
+    node.start([])
+    kube.put(FARMS, raw_farm(version=12, **spec))
+    kube.put(FARMS, raw_farm("young", owner="young", created="2026-02-01T00:00:00Z", version=13, addresses=addresses))
+    task = asyncio.create_task(watch_farms(kube, node.state, health_checks, NamespaceLimits()))
+    await kube.delivered()
+    await node.settle(13)
+    kube.watch_errors.append(expired())
+    kube.put(FARMS, raw_farm(version=15, generation=2, scheduler="none such", **spec))
+    kube.bookmark(16)
+    await kube.delivered()
+    await node.settle(16)
+    await node.stop()
+    task.cancel()
+    assert node.reason() == "Invalid"
+    assert FarmKey("default", "web--http") in node.state.load_balancers.of("192.0.2.10"), "the node announces it"
+    assert node.state.index.loses(FarmKey("default", "young")), "nobody else gets its listener"
+    assert health_checks.calls[-1] == ("all", ["web--http", "young"])
+
+
 class SliceCalls(RecordingInputs):
     """A state that records the slices that it gets, as name, IPs and resourceVersion."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.index = FarmIndex(Policies(), FeatureProbe(FakeNft()))
 
     def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
         self.calls.append((key[1], (new and [each.ip for each in new.endpoints], version, made_at)))
