@@ -139,7 +139,7 @@ class HealthCheckPorts:
         if (check := self._checks.get(port)) is None:
             # The port was closed during the request.
             return Answer(404, {"error": "no Service has this port anymore"})
-        return service_health.answer(check, proxy_healthy=self._state.serves)
+        return service_health.answer(check, proxy_healthy=self._state.serves(check.farms))
 
     def _problem(self, port: int, reason: str) -> PortFailure:
         return PortFailure(

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import structlog
@@ -11,7 +11,8 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock, MonotonicClock
 from kube_nftlb.agent.health import proxy_health
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.progress import Lag, Progress
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer, Text, serve
 
@@ -36,14 +37,13 @@ class AgentHealth:
         self._sync_overdue_s = sync_overdue_s
         self._clock = clock
 
-    @property
-    def serves(self) -> bool:
-        """True once all farms have been programmed, unless changes are overdue."""
-        return self._progress.lag.done_at is not None and not self._overdue
+    def serves(self, farms: Iterable[FarmKey]) -> bool:
+        """Return True once all farms have been programmed, unless changes are overdue that may concern these farms."""
+        lag = self._progress.lag_of(farms)
+        return lag.done_at is not None and not self._overdue(lag)
 
-    @property
-    def _overdue(self) -> bool:
-        return self._progress.lag.overdue(self._sync_overdue_s, self._clock.now())
+    def _overdue(self, lag: Lag) -> bool:
+        return lag.overdue(self._sync_overdue_s, self._clock.now())
 
     def answer(self, path: str) -> Answer:
         """Answer a probe on the port of kube-proxy's health checks."""
@@ -62,14 +62,14 @@ class AgentHealth:
         return self.answer_kubelet(path) or Answer(404, {"error": "ask for /alive or /readyz"})
 
     def _probe(self, path: str, probe: Callable[[proxy_health.Health], Answer]) -> Answer:
-        done_at = self._progress.lag.done_at
+        lag = self._progress.node_lag
         began_at = self._progress.began_at
         now = self._clock.now()
         answer = probe(
             proxy_health.Health(
                 now=datetime.now(UTC),
-                overdue=self._overdue,
-                done_s_ago=now - done_at if done_at is not None else None,
+                overdue=self._overdue(lag),
+                done_s_ago=now - lag.done_at if lag.done_at is not None else None,
                 began_s_ago=now - began_at if began_at is not None else 0,
                 node_eligible=proxy_health.node_eligible(self._own_node.current, known=self._own_node.known),
                 nftlb_error=self._progress.engine_error,

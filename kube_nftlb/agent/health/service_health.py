@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.http_server import Answer
 from kube_nftlb.kube.events import Subject
@@ -16,6 +17,7 @@ class PortRequest(NamedTuple):
     """The healthCheckNodePort of a farm."""
 
     port: int
+    farm: FarmKey
     created: float
     subject: Subject
     """The Service of the farm, or the farm itself if it was written by hand."""
@@ -29,6 +31,7 @@ class Check(NamedTuple):
 
     subject: Subject
     local_endpoints: int
+    farms: frozenset[FarmKey] = frozenset()
 
 
 class PortConflict(NamedTuple):
@@ -46,6 +49,7 @@ def port_request(farm: Farm, node: str) -> PortRequest | None:
     created = farm.metadata.creation_timestamp
     return PortRequest(
         farm.spec.health_check_node_port,
+        farm_key(farm),
         created.timestamp() if created is not None else 0,
         _subject(farm),
         farm.spec.family,
@@ -68,14 +72,15 @@ def decide(requests: Iterable[PortRequest]) -> tuple[dict[int, Check], list[Port
     checks, conflicts = dict[int, Check](), list[PortConflict]()
     for port, wanted in by_port.items():
         owner = min(wanted, key=_rank).subject
-        checks[port] = Check(owner, _count(entry for entry in wanted if entry.subject == owner))
+        owned = [entry for entry in wanted if entry.subject == owner]
+        checks[port] = Check(owner, _count(owned), frozenset(entry.farm for entry in owned))
         losers = {entry.subject for entry in wanted} - {owner}
         conflicts.extend(PortConflict(loser, port, owner) for loser in sorted(losers))
     return checks, conflicts
 
 
 def answer(check: Check, *, proxy_healthy: bool) -> Answer:
-    """Answer 200 if the node has a ready local endpoint and its agent is healthy."""
+    """Answer 200 if the node has a ready local endpoint and its agent has programmed the Service in time."""
     return Answer(
         200 if check.local_endpoints and proxy_healthy else 503,
         {

@@ -201,6 +201,11 @@ class FarmIndex:
         some = self._farms if keys is None else [key for key in keys if key in self._farms]
         return [key for key in some if modes.is_stateless(self._farms[key].spec)]
 
+    @property
+    def is_mostly_nftlb(self) -> bool:
+        """True if at least half of the farms are nftlb's."""
+        return 2 * sum(farm.spec.engine == "nftlb" for farm in self._farms.values()) >= len(self._farms)
+
     def owner(self, listener: Listener) -> FarmKey | None:
         """Return the farm that has a listener on this node, None if none has."""
         return self._conflicts.owner(listener)

@@ -241,7 +241,8 @@ class LoopState:
         if self.queue.waiting:
             metrics.LAST_QUEUED.set_to_current_time()
             self.progress.slices_changed_at = self.slices.changed_at
-            self.progress.lag.queued(self.progress.latest, self._clock.now())
+            for lag in (self.progress.lag, self.progress.other_lag):
+                lag.queued(self.progress.latest, self._clock.now())
         self.wake.set()
 
     def update_progress(self, *, adopted: bool) -> None:
@@ -253,8 +254,11 @@ class LoopState:
         progress.watermark = max(oldest - 1, 0) if oldest is not None else self.seen_version
         progress.slice_watermark = self.slices.update(self.queue)
         progress.slices_changed_at = self.slices.changed_at
-        if adopted and not any(problem.waits for problem in progress.problems.values()):
-            progress.lag.advanced(progress.watermarks, progress.latest, self._clock.now(), pending=oldest is not None)
+        waits = any(problem.waits for problem in progress.problems.values())
+        progress.is_mostly_nftlb = waits and self.index.is_mostly_nftlb
+        if adopted:
+            for lag in (progress.other_lag,) if waits else (progress.other_lag, progress.lag):
+                lag.advanced(progress.watermarks, progress.latest, self._clock.now(), pending=oldest is not None)
         progress.policy_watermark = self.policies.watermark
         progress.policy_changed_at = self.policies.changed_at
 

@@ -164,7 +164,21 @@ class Progress:
     began_at: float | None = None
     """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
-    """Times in seconds of ``time.monotonic``."""
+    """Of all changes. Times in seconds of ``time.monotonic``."""
+    other_lag: Lag = field(default_factory=Lag)
+    """The same without the farms that wait for nftlb, which is away or hangs."""
+    is_mostly_nftlb: bool = False
+    """True while farms wait for nftlb if at least half of all are nftlb's."""
+
+    @property
+    def node_lag(self) -> Lag:
+        """The lag by which the whole node is judged: farms that wait for nftlb do not count beside more others."""
+        return self.lag if self.is_mostly_nftlb else self.other_lag
+
+    def lag_of(self, keys: Iterable[FarmKey]) -> Lag:
+        """Return the lag by which farms are judged: others that wait for nftlb do not count."""
+        waits = any((problem := self.problems.get(key)) is not None and problem.waits for key in keys)
+        return self.lag if waits else self.other_lag
 
     @property
     def last_error(self) -> str | None:

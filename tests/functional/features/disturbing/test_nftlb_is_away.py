@@ -113,8 +113,10 @@ def test_an_agent_that_cannot_program_a_pending_change_is_unhealthy(cluster: Clu
         until_status(cluster, node, "/readyz", 200)
         cluster.lab.stop("nftlb", node)
         try:
-            addresses = [{"ip": unique(), "ports": "80"}]
-            cluster.apply(farm("waits", namespace, addresses=addresses, engine="nftlb"))
+            # So many that at least half of all farms are nftlb's, whichever engine serves the lab's.
+            for number in range(10):
+                addresses = [{"ip": unique(), "ports": "80"}]
+                cluster.apply(farm(f"waits-{number}", namespace, addresses=addresses, engine="nftlb"))
             told = until_status(cluster, node, "/healthz", 503)
             assert (told.body["nodeEligible"], told.body["healthy"]) == (True, False)
             assert told.body["lastUpdated"] < told.body["currentTime"]

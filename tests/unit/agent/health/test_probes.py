@@ -15,7 +15,7 @@ from kube_nftlb.agent.health import probes
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -44,7 +44,7 @@ class FakeEvents(Events):
 class Agent:
     def __init__(self, ports_max: int | None = None) -> None:
         self.events, self.progress, self.clock = FakeEvents(), Progress(), FakeClock()
-        self.progress.lag.advanced((1,), (0,), self.clock.now(), pending=False)
+        self.progress.other_lag.advanced((1,), (0,), self.clock.now(), pending=False)
         state = AgentHealth(self.progress, OwnNode("node-1"), 60, self.clock)
         self.hosts: tuple[str, ...] = ("127.0.0.1",)
         self.ports = HealthCheckPorts("node-1", state, self.events, lambda: self.hosts, self.clock, ports_max)
@@ -157,14 +157,33 @@ async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Age
 
 async def test_an_agent_without_programmed_farms_sends_load_balancers_away(agent: Agent) -> None:
     port = free_port()
-    agent.progress.lag.done_at = None
+    agent.progress.other_lag.done_at = None
     agent.ports.put(balanced(port, LOCAL))
     body = await agent.until_status(port, 503)
     assert (body["localEndpoints"], body["serviceProxyHealthy"]) == (1, False)
-    agent.progress.lag.advanced((1,), (0,), agent.clock.now(), pending=False)
+    agent.progress.other_lag.advanced((1,), (0,), agent.clock.now(), pending=False)
     assert (await agent.until_status(port, 200))["serviceProxyHealthy"] is True
-    agent.progress.lag.queued((2,), agent.clock.now() - 61)
+    agent.progress.other_lag.queued((2,), agent.clock.now() - 61)
     await agent.until_status(port, 503)
+
+
+async def test_farms_that_wait_for_nftlb_send_load_balancers_away_from_their_own_service_alone(agent: Agent) -> None:
+    port, other, progress = free_port(), free_port(), agent.progress
+    agent.ports.put(balanced(port, LOCAL))
+    agent.ports.put(balanced(other, LOCAL, name="api--http", owner="api"))
+    progress.lag.advanced((1,), (0,), agent.clock.now(), pending=False)
+    progress.lag.queued((2,), agent.clock.now() - 61)
+    progress.problems[FarmKey("default", "api--http")] = Problem("NftlbUnreachable", "it hangs")
+    assert (await agent.until_status(other, 503))["serviceProxyHealthy"] is False
+    await agent.until_status(port, 200)
+
+
+@pytest.mark.parametrize(("is_mostly_nftlb", "status"), [(False, 200), (True, 503)])
+def test_farms_that_wait_for_nftlb_count_for_the_node_if_most_are_nftlbs(is_mostly_nftlb: bool, status: int) -> None:
+    progress, clock = Progress(is_mostly_nftlb=is_mostly_nftlb), FakeClock()
+    progress.lag.queued((2,), clock.now() - 61)
+    state = AgentHealth(progress, OwnNode("node-1"), 60, clock)
+    assert [state.answer(path).status for path in ("/healthz", "/livez")] == [status, status]
 
 
 async def test_a_port_that_is_taken_is_told_stops_no_other_and_is_tried_again(agent: Agent) -> None:
@@ -217,12 +236,12 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     progress, own_node, clock = Progress(), OwnNode("node-1"), FakeClock()
     state = AgentHealth(progress, own_node, 60, clock)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz", "/")] == [200, 200, 503, 404]
-    progress.lag.advanced((1,), (0,), clock.now(), pending=False)
+    progress.other_lag.advanced((1,), (0,), clock.now(), pending=False)
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1"}}))
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [200, 200, 200]
     own_node.update(None)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 200, 200]
-    progress.lag.queued((2,), clock.now() - 61)
+    progress.other_lag.queued((2,), clock.now() - 61)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 503, 200]
     answers = [state.answer_kubelet(path) for path in ("/alive", "/readyz", "/metrics")]
     assert [answer and answer.status for answer in answers] == [200, 200, None]

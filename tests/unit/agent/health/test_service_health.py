@@ -24,7 +24,8 @@ def local(name: str, ip: str, **changes: Any) -> dict[str, Any]:
 
 
 def decided(*farms: Farm) -> tuple[dict[int, Check], list[PortConflict]]:
-    return decide(wanted for farm in farms if (wanted := port_request(farm, HERE)))
+    checks, conflicts = decide(wanted for farm in farms if (wanted := port_request(farm, HERE)))
+    return {port: check._replace(farms=frozenset()) for port, check in checks.items()}, conflicts
 
 
 def test_a_farm_without_the_port_is_not_answered_for() -> None:

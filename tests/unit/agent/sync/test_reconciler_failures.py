@@ -13,6 +13,7 @@ from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.model import Blocker
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_backend, raw_farm
 from tests.fakes.node import WEB, until
@@ -521,14 +522,28 @@ async def test_pods_keep_the_addresses_of_farms_that_may_still_be_served_as_an_e
     await until(lambda: node.pod_links.tidied_for("gone") is False)
 
 
-async def test_a_farm_that_waits_for_its_engine_lags(node: Node) -> None:
-    lag = node.loop.progress.lag
-    node.list([farm()], 20)
+@pytest.mark.parametrize(("others", "is_mostly_nftlb"), [("nftlb", True), ("nftables", False)])
+async def test_a_farm_that_waits_for_its_engine_lags_and_holds_no_other_up(
+    node: Node, others: str, is_mostly_nftlb: bool
+) -> None:
+    progress = node.loop.progress
+    lag, other_lag = progress.lag, progress.other_lag
+
+    def other(number: int, **fields: Any) -> Farm:
+        return farm(f"f{number}", engine=others, addresses=[{"ip": f"10.96.1.{number}", "ports": "80"}], **fields)
+
+    node.list([farm(), *map(other, range(3))], 20)
     await until(lambda: lag.done_at is not None and lag.waiting_since is None)
     node.engine.blockers["web--http"] = Blocker("NftlbUnreachable", "it hangs")
     node.put(farm(generation=2, version=21, scheduler="weight"))
     await until(lambda: node.reason() == "NftlbUnreachable")
     await until(lambda: lag.overdue(1, node.clock.now()))
+    await node.change(other(0, generation=2, version=22, scheduler="weight"))
+    await until(lambda: other_lag.waiting_since is None)
+    assert lag.overdue(1, node.clock.now())
+    assert progress.lag_of([WEB]) is lag
+    assert progress.lag_of([FarmKey("default", "f0")]) is other_lag
+    assert progress.node_lag is (lag if is_mostly_nftlb else other_lag)
     node.engine.blockers.clear()
-    node.put(farm(generation=3, version=22, scheduler="weight"))
+    node.put(farm(generation=3, version=23, scheduler="weight"))
     await until(lambda: lag.waiting_since is None)
