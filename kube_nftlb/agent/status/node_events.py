@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Final
 
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Progress
@@ -13,12 +14,11 @@ LOOK_EVERY_S = 1.0
 LASTS_S = 5.0
 """Shorter problems are not reported: nftlb is unreachable for a moment at every restart."""
 
+_OF_KUBE_PROXY: Final[tuple[EventReason, ...]] = ("KubeProxyRulesLeft", "KubeProxyRulesReturned")
 _RESOLVED: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
     "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
-    **dict.fromkeys(
-        ("KubeProxyRulesLeft", "KubeProxyRulesReturned"), ("KubeProxyGone", "there are no rules of kube-proxy any more")
-    ),
+    **dict.fromkeys(_OF_KUBE_PROXY, ("KubeProxyGone", "there are no rules of kube-proxy any more")),
 }
 
 
@@ -41,7 +41,7 @@ def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
             Lasting("FarmsFailed", f"{message}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}")
         )
     proxy = progress.kube_proxy
-    if proxy is not None and proxy.reason in ("KubeProxyRulesLeft", "KubeProxyRulesReturned"):
+    if proxy is not None and proxy.reason in _OF_KUBE_PROXY:
         found.append(Lasting(proxy.reason, proxy.message))
     return found
 
@@ -72,6 +72,10 @@ class NodeEvents:
         self._since = {reason: self._since.get(reason, now) for reason in found}
         lasting = [found[reason] for reason, since in self._since.items() if now - since >= LASTS_S]
         self._events.report(subject, lasting)
-        for reason in self._reported - found.keys():
-            self._events.report_resolved(subject, *_RESOLVED[reason])
-        self._reported = (self._reported & found.keys()) | {problem.reason for problem in lasting}
+        proxy = self._progress.kube_proxy
+        # Also where a kube-proxy runs, or nobody knows, there may be rules of it.
+        stays = set(_OF_KUBE_PROXY) if proxy is not None and not proxy.gone else set()
+        resolved = self._reported - found.keys() - stays
+        for event in {_RESOLVED[reason] for reason in resolved}:
+            self._events.report_resolved(subject, *event)
+        self._reported = (self._reported - resolved) | {problem.reason for problem in lasting}

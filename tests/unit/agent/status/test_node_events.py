@@ -109,6 +109,11 @@ def test_rules_of_kube_proxy_that_stay_are_reported_and_a_kube_proxy_that_runs_i
     events.look(10)
     events.look(10 + LASTS_S)
     assert recorded.lasting == {"KubeProxyRulesReturned"}
+    for reason in ("KubeProxyRuns", "KubeProxyUnknown", "KubeProxyRulesPending", "KubeProxyRulesLeft"):
+        progress.kube_proxy = KubeProxy(reason, "it is still there", rules=True)
+        events.look(20)
+        events.look(20 + LASTS_S)
+    assert recorded.resolved == [], "there are rules of it"
     progress.kube_proxy = KubeProxy("NoKubeProxy", "none")
     events.look(30)
     assert recorded.resolved == ["KubeProxyGone"]
