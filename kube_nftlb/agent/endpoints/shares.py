@@ -9,13 +9,18 @@ NUMBERS_MAX: Final = 1000
 """The maximum number of numbers: no share is further than a thousandth from what the weights ask for."""
 
 
+def exact_shares(weights: Sequence[int]) -> list[int]:
+    """Return how many numbers each of these weights gets if all get as few as they can. None may be 0."""
+    common = reduce(gcd, weights, 0)
+    return [weight // common for weight in weights]
+
+
 def of_weights(weights: Sequence[int], most: int = NUMBERS_MAX) -> tuple[int, ...]:
     """Return how many numbers each of these weights gets: at least one, and exact ones if no more than ``most`` do.
 
     ``most`` must not be less than the number of weights, and none of these may be 0.
     """
-    common = reduce(gcd, weights, 0)
-    exact = [weight // common for weight in weights]
+    exact = exact_shares(weights)
     if (total := sum(exact)) <= most:
         return tuple(exact)
     found = [weight * most // total for weight in exact]

@@ -1,8 +1,5 @@
 """Estimate how many elements of maps and sets a farm has in nftables, from its spec alone. Pure: no I/O."""
 
-from functools import reduce
-from math import gcd
-
 from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
@@ -54,8 +51,7 @@ def _drawn(spec: FarmSpec) -> int:
 
 
 def _scheduled(spec: FarmSpec) -> int:
-    common = reduce(gcd, (each.weight for each in spec.backends), 0) or 1
-    numbers = sum(each.weight for each in spec.backends) // common
+    numbers = sum(shares.exact_shares([each.weight for each in spec.backends]))
     remembered = len(spec.backends) if spec.persistence != "none" else 0
     # Clients of the node may have others.
     return (numbers + remembered) * (1 if spec.traffic_policy == "Cluster" else 2)

@@ -6,8 +6,6 @@ listener; where that cannot be, because all nodes must agree on a hash, they hav
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
-from math import gcd
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import shares
@@ -308,8 +306,8 @@ def _last(sticky: Sticky) -> int:
 def targets(backends: Iterable[Backend]) -> list[Target]:
     """Return where backends are, each as often as its share of the connections asks for."""
     backends = list(backends)
-    common = reduce(gcd, (each.weight for each in backends), 0)
-    return [_target(each) for each in backends for _ in range(each.weight // common)]
+    numbers = shares.exact_shares([each.weight for each in backends])
+    return [_target(each) for each, number in zip(backends, numbers, strict=True) for _ in range(number)]
 
 
 def _target(backend: Backend) -> Target:

@@ -5,7 +5,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.api.farm import engines
 
 ELEMENTS_MAX = 1 << 18
-"""The maximum number of elements of a farm: each listener has one for each endpoint, times its weight."""
+"""The maximum number of elements of a farm: each listener has one for each endpoint, times its part of the weights."""
 
 
 def unsupported(farm: NodeFarm) -> Blocker | None:
@@ -18,12 +18,14 @@ def unsupported(farm: NodeFarm) -> Blocker | None:
         message = "the engine nftables does not set marks of backends with protocol All; use the engine nftlb"
         return Blocker("Unsupported", message)
     listeners = sum(1 for _ in farm.listeners)
-    weights = sum(each.backend.weight for each in farm.endpoints)
+    # Clients of the node may have others than those outside.
+    lists = (backends for each in farm.groups or (farm,) for backends in each.candidates)
+    numbers = sum(sum(shares.exact_shares([each.weight for each in backends])) for backends in lists)
     drawn = sum(shares.of_weights([each.weight for each in farm.groups]))
-    if (elements := listeners * (weights + drawn)) > ELEMENTS_MAX:
+    if (elements := listeners * (numbers + drawn)) > ELEMENTS_MAX:
         groups = f", in groups with {drawn} numbers to draw," if drawn else ""
         message = (
-            f"{listeners} listeners with endpoints of a total weight of {weights}{groups} make {elements} elements"
+            f"{listeners} listeners with endpoints of a total weight of {numbers}{groups} make {elements} elements"
         )
         return Blocker("Unsupported", f"{message}; the engine nftables allows {ELEMENTS_MAX}")
     return None
