@@ -30,13 +30,13 @@ class SliceWatermark:
     def changed(self, keys: Iterable[FarmKey], version: int) -> None:
         """Note that farms got other endpoints at a resourceVersion.
 
-        A slice that was cut may change what they get long after it changed itself: that counts as news of the watch,
-        since the watermark would else go back.
+        A slice that was cut may change what they get long after it changed itself: they wait as for news of the watch,
+        since the watermark would else go back. That is no version that the watermark is to reach.
         """
-        version = max(version, self._seen + 1)
+        since = max(version, self._seen + 1)
         for key in keys:
-            self._waiting.setdefault(key, version)
-            self._untaken.setdefault(key, version)
+            self._waiting.setdefault(key, since)
+            self._untaken.setdefault(key, since)
             self.changed_at = max(self.changed_at, version)
 
     def taken(self, keys: Iterable[FarmKey]) -> None:

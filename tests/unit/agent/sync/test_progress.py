@@ -118,6 +118,16 @@ def test_it_never_goes_back_though_a_slice_that_was_cut_changes_a_farm_long_afte
     assert slices.update(set()) == 25
 
 
+def test_a_slice_that_was_cut_does_not_have_changes_without_pause_overdue() -> None:
+    slices, lag = SliceWatermark(), Lag()
+    slices.seen(20)
+    slices.changed([WEB], 7)
+    lag.queued((slices.changed_at,), now=0)
+    # The farm is programmed; others change all the time, and no EndpointSlice does.
+    lag.advanced((slices.update({SHOP}),), (slices.changed_at,), now=30, pending=True)
+    assert not lag.overdue(60, now=61)
+
+
 def test_it_does_not_pass_what_a_list_may_still_bring() -> None:
     slices = SliceWatermark()
     slices.seen(20)
