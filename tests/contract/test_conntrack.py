@@ -302,6 +302,19 @@ async def test_a_later_connection_of_the_same_client_is_not_forgotten(conntrack:
     assert await conntrack.forget(found) == 0
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_of_many_unanswered_targets_over_tcp_no_other_protocol_is_dumped(
+    conntrack: Conntrack, told: list[Entry], family: str
+) -> None:
+    for sport, protocol in enumerate(("tcp", "tcp", "udp", "udp"), start=1):
+        state = ("--state", "SYN_SENT") if protocol == "tcp" else ()
+        flow(family, VIP[family], sport, 0, protocol, 80, *state, pod=POD[family])
+    targets = to(VIP[family], TCP, [80, 81]) | to(OTHER_VIP[family], TCP, [80])
+    found = await conntrack.find(targets, lambda _: True, filters.UNANSWERED)
+    assert sorted(each.client[1] for each in found) == [1, 2]
+    assert {each.protocol for each in told} == {TCP}
+
+
 async def test_hundreds_are_found_up_to_the_limit_and_the_rest_later(conntrack: Conntrack) -> None:
     hundreds("tcp", 80, 900)
     for number in (600, 300):

@@ -51,7 +51,8 @@ def to_targets(targets: Collection[Target], narrowed: bytes) -> list[bytes]:
     """Return the filters for connections to targets of one family; they may pass others too, all ``narrowed``."""
     # Few connections are unanswered, so that all of them are read in the time of walking through the table once more.
     if len(targets) > (1 if narrowed == UNANSWERED else _ONE_BY_ONE_MAX):
-        return [narrowed]
+        protocols = {protocol for _, protocol, _ in targets}
+        return [_of_protocol(*protocols) + narrowed] if len(protocols) == 1 else [narrowed]
     return sorted({_to(*target) + narrowed for target in targets})
 
 
@@ -81,6 +82,10 @@ def _to(ip: bytes, protocol: int, port: int) -> bytes:
         ports += attribute(_TO_PORT, port.to_bytes(2, "big"))
         flags |= _PORT
     return _original(addresses, ports) + _flags(_ORIGINAL_FLAGS, flags)
+
+
+def _of_protocol(protocol: int) -> bytes:
+    return _original(b"", attribute(_PROTOCOL_NUMBER, bytes((protocol,)))) + _flags(_ORIGINAL_FLAGS, _PROTOCOL)
 
 
 def _from(ip: bytes) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.agent.connections import connections as module
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
@@ -109,6 +110,20 @@ async def test_what_the_kernel_does_not_tell_is_looked_for_again() -> None:
     clock.time += 1
     assert await connections.look()
     assert kernel.entries == []
+
+
+async def test_what_is_beyond_the_limit_of_a_look_is_forgotten_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FOUND_MAX", 2)
+    kernel, clock = FakeConntrack(*(entry(GONE, port=port) for port in range(1, 6))), FakeClock()
+    connections = Connections(kernel, kernel, clock)
+    connections.changed("web", wanted(), BEFORE)
+    left = []
+    for _ in range(4):
+        await connections.look()
+        left.append(len(kernel.entries))
+        clock.time += 1
+    assert left == [3, 1, 0, 0]
+    assert kernel.looks == 3
 
 
 async def test_it_is_looked_for_again_soon() -> None:
