@@ -1,6 +1,7 @@
 """The frames that a link sends without being asked, at most 200 in any second. Pure; times are seconds of one clock."""
 
 import heapq
+from collections import deque
 from collections.abc import Hashable
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -13,10 +14,12 @@ _PER_S: Final = 180
 class Urgency(IntEnum):
     """What goes first while there is more than may be sent."""
 
-    TAKE = 0
+    WATCH = 0
+    """Whether a holder is there: a few for each node, every other frame at most while others wait."""
+    TAKE = 1
     """The first announcement of an address: its clients wait."""
-    ASK = 1
-    REPEAT = 2
+    ASK = 2
+    REPEAT = 3
 
 
 class _Due(NamedTuple):
@@ -33,6 +36,10 @@ class Pacer:
     def __init__(self) -> None:
         self._later: list[_Due] = []
         self._now: list[tuple[Urgency, int, _Due]] = []
+        self._watching: deque[_Due] = deque()
+        """Frames to be sent now of the urgency ``WATCH``, which ``_now`` does not have."""
+        self._watched = False
+        """Whether the last frame was of the urgency ``WATCH``."""
         self._waiting: dict[Hashable, set[int]] = {}
         """The numbers of the frames to be sent, by key; those of cancelled ones are missing."""
         self._allowed = float(_BURST)
@@ -59,10 +66,14 @@ class Pacer:
         self._counted_at = now
         while self._later and self._later[0].at <= now:
             due = heapq.heappop(self._later)
-            heapq.heappush(self._now, (due.urgency, due.number, due))
+            if due.urgency is Urgency.WATCH:
+                self._watching.append(due)
+            else:
+                heapq.heappush(self._now, (due.urgency, due.number, due))
         frames = []
-        while self._now and self._allowed >= 1:
-            due = heapq.heappop(self._now)[2]
+        while (self._now or self._watching) and self._allowed >= 1:
+            self._watched = bool(self._watching) and not (self._watched and self._now)
+            due = self._watching.popleft() if self._watched else heapq.heappop(self._now)[2]
             if self._take(due):
                 frames.append(due.frame)
                 self._allowed -= 1
@@ -70,7 +81,7 @@ class Pacer:
 
     def wake(self) -> float | None:
         """Return when the next frame may be sent; None if there is none."""
-        if self._now:
+        if self._now or self._watching:
             return self._counted_at + max(0.0, 1 - self._allowed) / _PER_S
         return self._later[0].at if self._later else None
 

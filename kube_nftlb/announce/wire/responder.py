@@ -26,6 +26,7 @@ from kube_nftlb.announce.wire.messages import (
     State,
     Yielded,
 )
+from kube_nftlb.announce.wire.pacing import Urgency
 from kube_nftlb.announce.wire.probes import Probes
 from kube_nftlb.announce.wire.rounds import MISSES, ROUND_S, Rounds
 from kube_nftlb.announce.wire.sending import IPV4_BYTES, LinkAddresses, Sending, mac_bytes, mac_text, packed
@@ -129,10 +130,10 @@ class Responder:
     def due(self, now: float) -> list[tuple[str, bytes]]:
         """Return the frames to send now, with their links. Take note of what is over."""
         self._expire(now)
-        for rounds in (self._watch, self._fence):
-            ask, silent = rounds.due(now, self._sending.links)
+        for rounds, urgency in ((self._watch, Urgency.WATCH), (self._fence, Urgency.ASK)):
+            ask, silent = rounds.due(now, self._sending.links, self._sending.waits)
             for peer in ask:
-                self._sending.ask(peer, now)
+                self._sending.ask(peer, now, urgency)
                 if rounds is self._watch and rounds.doubts(peer):
                     # Whoever else looks for it hears that this node is not cut off, and the other way around.
                     self._sending.ask_all(peer, now)
@@ -190,14 +191,14 @@ class Responder:
         place = Place(peer.ip, link)
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
-        if self._watch.heard(peer, now) or (to_all and self._watch.has_other(peer)):
+        if self._watch.heard(peer) or (to_all and self._watch.has_other(peer)):
             self.events.append(Heard(*_of(peer)))
         if not to_all and self._watch.says(peer, outdated=statement.outdated):
             self.events.append(Outdated(link, peer.mac, statement.outdated))
         if (link, ip) not in self._answers:
             return
         if not to_all and peer.ip in self._fence.of(link, peer.mac):
-            self._fence.heard(peer, now)
+            self._fence.heard(peer)
             self._repeat(peer, now)
             return
         self._yield((link, ip), peer.mac)

@@ -4,7 +4,7 @@ A node that has many addresses is asked for one of them in each round, in turns,
 does not answer is asked again together with the next: so a node that is gone is told from one that lost an address.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from kube_nftlb.announce.wire.messages import Peer
@@ -23,12 +23,13 @@ class _Round:
         self.wanted: frozenset[str] = frozenset()
         """The same."""
         self.next_at = now
-        self.heard_at = now
         self.silent: set[str] = set()
         self.outdated = False
         """What the node said last."""
         self._missed: dict[str, int] = {}
         """Questions without an answer yet, by address."""
+        self._unheard = 0
+        """Rounds that have begun since the node answered."""
         self._turn = 0
 
     def keep(self, ips: list[str]) -> None:
@@ -38,7 +39,7 @@ class _Round:
 
     def restart(self, now: float) -> None:
         self.next_at = now + ROUND_S
-        self.heard_at = now
+        self._unheard = 0
         self._missed.clear()
 
     def ask(self, now: float) -> tuple[list[str], list[str]]:
@@ -47,20 +48,25 @@ class _Round:
         self._missed = {ip: missed + 1 for ip, missed in self._missed.items()}
         lost: set[str] = set()
         if over := {ip for ip, missed in self._missed.items() if missed >= MISSES}:
-            gone = now - self.heard_at > (MISSES - 0.5) * ROUND_S
-            lost = (set(self.ips) if gone else over) - self.silent
+            lost = (set(self.ips) if self._unheard >= MISSES else over) - self.silent
             self.silent |= lost
             self._missed = {ip: missed for ip, missed in self._missed.items() if ip not in over}
+        self._unheard += 1
         self._turn = (self._turn + 1) % len(self.ips)
         self._missed.setdefault(self.ips[self._turn], 0)
         return list(self._missed), [ip for ip in self.ips if ip in lost]
 
+    @property
+    def asked(self) -> Iterable[str]:
+        """The addresses that this round asks for, and that are not answered yet."""
+        return self._missed
+
     def missed(self, ip: str) -> bool:
         return self._missed.get(ip, 0) > 0
 
-    def answered(self, ip: str, now: float) -> bool:
+    def answered(self, ip: str) -> bool:
         """Return whether it was silent before."""
-        self.heard_at = now
+        self._unheard = 0
         self._missed.pop(ip, None)
         was_silent = ip in self.silent
         self.silent.discard(ip)
@@ -82,22 +88,27 @@ class Rounds:
         for node, ips in wanted.items():
             self._rounds[node].keep(ips)
 
-    def due(self, now: float, links: Container[str]) -> tuple[list[Peer], list[Peer]]:
-        """Return whom to ask now, and who is silent. Nobody is on a link that cannot be used: all begins anew there."""
+    def due(self, now: float, links: Container[str], waits: Callable[[Peer], bool]) -> tuple[list[Peer], list[Peer]]:
+        """Return whom to ask now, and who is silent. Nobody is on a link that cannot be used: all begins anew there.
+
+        Nor is anybody who was not asked: a round goes on while one of its questions ``waits`` to be sent.
+        """
         ask, silent = [], []
         for (link, mac), each in self._rounds.items():
             if link not in links:
                 each.restart(now)
+            elif each.next_at <= now and any(waits(Peer(ip, link, mac)) for ip in each.asked):
+                each.next_at = now + ROUND_S
             elif each.next_at <= now:
                 asked, lost = each.ask(now)
                 ask += [Peer(ip, link, mac) for ip in asked]
                 silent += [Peer(ip, link, mac) for ip in lost]
         return ask, silent
 
-    def heard(self, peer: Peer, now: float) -> bool:
+    def heard(self, peer: Peer) -> bool:
         """Take an answer. Return whether the address was silent."""
         each = self._rounds.get((peer.link, peer.mac))
-        return each is not None and peer.ip in each.wanted and each.answered(peer.ip, now)
+        return each is not None and peer.ip in each.wanted and each.answered(peer.ip)
 
     def says(self, peer: Peer, *, outdated: bool) -> bool:
         """Take whether a node that is asked says that it is outdated. Return whether that is new."""

@@ -93,26 +93,26 @@ class Sending:
         own = self.links.get(peer.link)
         return own is not None and (bool(own.source) or len(packed(peer.ip)) == IPV4_BYTES)
 
-    def ask(self, peer: Peer, now: float) -> None:
+    def ask(self, peer: Peer, now: float, urgency: Urgency) -> None:
         """Ask another node whether it has the address."""
         if not self.can_ask(peer):
             return
         own, ip, mac = self.links[peer.link], packed(peer.ip), mac_bytes(peer.mac)
         ipv4 = len(ip) == IPV4_BYTES
         frame = arp.question(own.mac, ip, mac) if ipv4 else ndp.question(own.mac, ip, own.source, mac)
-        self._pacers[peer.link].add(peer, frame, now, Urgency.ASK)
+        self._pacers[peer.link].add(peer, frame, now, urgency)
 
     def ask_all(self, peer: Peer, now: float) -> None:
-        """Ask all hosts who has the address, once."""
+        """Ask all hosts who has the address, in doubt whether the node is there that is watched."""
         if (own := self.links.get(peer.link)) is not None:
-            self._pacers[peer.link].add(peer, _question(own.mac, packed(peer.ip)), now, Urgency.ASK)
+            self._pacers[peer.link].add(peer, _question(own.mac, packed(peer.ip)), now, Urgency.WATCH)
 
     def cancel(self, place: Place) -> None:
         """Send nothing of what waits for this address."""
         if (pacer := self._pacers.get(place.link)) is not None:
             pacer.cancel(place)
 
-    def waits(self, place: Place) -> bool:
+    def waits(self, place: Place | Peer) -> bool:
         """Return whether something waits to be sent for this address, or its link cannot be used."""
         pacer = self._pacers.get(place.link)
         return pacer is None or pacer.waits(place)

@@ -508,3 +508,22 @@ def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any
     assert not node.decide(10.0).state.answer
     node.facts(facts, ())
     assert not node.decide(11.0).state.answer
+
+
+@pytest.mark.parametrize("number", [110, 320])
+def test_a_node_that_announces_much_takes_nothing_of_others_unless_they_die(number: int) -> None:
+    cluster = Cluster(3, [f"192.0.{each // 200}.{each % 200}" for each in range(3 * number)])
+    cluster.answered.clear()
+    cluster.run(1.0 + 3 * number / 180)
+    assert all(not writing.before.holder for _, _, writing in cluster.writes), "while all probe and announce"
+    cluster.run(2 * number / 180)
+    held = {ip for ip, record in cluster.leases.items() if record.holder == "n2"}
+    cluster.start("n1")
+    cluster.run(1.0)
+    since = cluster.now
+    cluster.kill("n2")
+    cluster.run(2.5)
+    taken = {writing.ip: writing.before.holder for _, _, writing in cluster.writes if writing.before.holder}
+    assert {ip for ip, holder in taken.items() if holder == "n2"} == held, "they are taken in time"
+    assert "n3" not in taken.values()
+    assert all(at > since for at, _, writing in cluster.writes if writing.before.holder == "n2")

@@ -4,7 +4,7 @@ import pytest
 
 from kube_nftlb.announce.wire.pacing import Pacer, Urgency
 
-TAKE, ASK, REPEAT = Urgency.TAKE, Urgency.ASK, Urgency.REPEAT
+WATCH, TAKE, ASK, REPEAT = Urgency
 
 
 def sent(pacer: Pacer, seconds: float) -> list[tuple[float, bytes]]:
@@ -27,6 +27,19 @@ def test_the_first_announcement_of_each_address_goes_before_any_repetition() -> 
         pacer.add(number, b"take", 0.0, TAKE)
     frames = [frame for _, frame in sent(pacer, 5.0)]
     assert frames == [b"take"] * 300 + [b"repeat"] * 300
+
+
+def test_questions_to_holders_go_before_all_else_but_never_two_in_turn() -> None:
+    pacer = Pacer()
+    for number in range(100):
+        pacer.add(number, b"take", 0.0, TAKE)
+    for number in range(3):
+        pacer.add(number, b"watch", 0.2, WATCH)
+    frames = [frame for at, frame in sent(pacer, 2.0) if at >= 0.2]
+    assert frames[:6] == [b"watch", b"take"] * 3
+    for number in range(3):
+        pacer.add(number, b"watch", 3.0, WATCH)
+    assert pacer.due(3.0) == [b"watch"] * 3, "but if nothing else waits"
 
 
 @pytest.mark.parametrize(
