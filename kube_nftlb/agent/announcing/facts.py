@@ -166,15 +166,17 @@ class Facts:
         return able or list(here.values())
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:
-        newest, now = self.newest(key), self.load_balancers.in_kernel(key)
-        generation = newest.generation if newest is not None else 1
-        name = "/".join(key)
-        if now is None or ip not in now.ips or newest is None or now.version.uid != newest.uid:
-            return FarmHere(name, generation, 0, 0, 0)
-        if self.load_balancers.wanted(key).stays:
-            # One tenant's farm is no reason to keep a Gateway's address from all others.
-            generation = now.version.generation
-        return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
+        newest, name = self.newest(key), "/".join(key)
+        uid, generation = (newest.uid, newest.generation) if newest is not None else (None, 1)
+        now, then = self.load_balancers.in_kernel(key), self.load_balancers.succeeds(key)
+        if now is not None and ip in now.ips and now.version.uid == uid:
+            if self.load_balancers.wanted(key).stays:
+                # One tenant's farm is no reason to keep a Gateway's address from all others.
+                generation = now.version.generation
+            return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
+        if then is not None and ip in then.ips and then.version.uid == uid:
+            return FarmHere(name, generation, 0, then.reached, then.serving, succeeds=True)
+        return FarmHere(name, generation, 0, 0, 0)
 
 
 def _of_node(address: Address, interface: str) -> Address:

@@ -3,7 +3,7 @@
 It is what nodes announce addresses by, so that nobody is told of an address before it is served.
 """
 
-from collections.abc import Callable, Collection, KeysView
+from collections.abc import Callable, Collection, KeysView, Mapping
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import selection
@@ -49,6 +49,8 @@ class LoadBalancers:
         """Called after each change."""
         self._wanted: dict[FarmKey, Wanted] = {}
         self._in_kernel: dict[FarmKey, InKernel] = {}
+        self._successors: dict[FarmKey, InKernel] = {}
+        """Farms that are to have addresses of farms which go in the same batch, with what they have of these then."""
         self._keys: Multimap[str, FarmKey] = Multimap()
 
     @property
@@ -73,6 +75,13 @@ class LoadBalancers:
         """Return what the kernel has of a farm for sure; None if that is nothing."""
         return self._in_kernel.get(key)
 
+    def succeeds(self, key: FarmKey) -> InKernel | None:
+        """Return what a farm is to have of addresses that other farms leave to it; None if that is nothing.
+
+        The kernel never is without them, though it is not known yet whether it has them of this farm.
+        """
+        return self._successors.get(key)
+
     def planned(self, key: FarmKey, farm: Farm | None, *, served: bool = True, stays: bool = False) -> None:
         """Take a farm that is planned, with the backends that it refers to; None if it is gone."""
         before, after = self._wanted.get(key), wanted(farm)
@@ -90,19 +99,39 @@ class LoadBalancers:
             del self._wanted[key]
         self.on_change()
 
-    def changes(self, key: FarmKey, now: InKernel | None) -> None:
-        """Take a change that is not verified yet: what it takes away does not count any more. None withdraws it all."""
-        if (before := self._in_kernel.get(key)) is None:
-            return
-        if now is None:
-            del self._in_kernel[key]
-        else:
-            reached = min(before.reached, now.reached)
-            self._in_kernel[key] = InKernel(before.version, before.ips & now.ips, reached, now.serving)
-        self.on_change()
+    def changes(self, batch: Mapping[FarmKey, InKernel | None]) -> None:
+        """Take changes that are not verified yet: what they take away does not count any more. None withdraws it all.
+
+        A port of a Service that gets another name is another farm: its address stays in the kernel all the same.
+        """
+        before = {key: self._ips(key) for key in batch}
+        given_up = {ip for key, now in batch.items() for ip in before[key] if now is None or ip not in now.ips}
+        for key, now in batch.items():
+            was, _ = self._in_kernel.pop(key, None), self._successors.pop(key, None)
+            if now is None:
+                continue
+            ips = now.ips & (given_up | before[key])
+            if was is not None:
+                reached = min(was.reached, now.reached)
+                self._in_kernel[key] = InKernel(was.version, was.ips & now.ips, reached, now.serving)
+                ips -= was.ips
+            if ips:
+                self._successors[key] = now._replace(ips=ips)
+        if any(before.values()):
+            self.on_change()
+
+    def refused(self, key: FarmKey) -> None:
+        """Take note that a farm stays as it is, so it has no address of others."""
+        if self._successors.pop(key, None) is not None:
+            self.on_change()
+
+    def _ips(self, key: FarmKey) -> frozenset[str]:
+        known = (self._in_kernel.get(key), self._successors.get(key))
+        return frozenset(ip for each in known if each is not None for ip in each.ips)
 
     def verified(self, key: FarmKey, now: InKernel | None) -> None:
         """Take a farm that was compared with the kernel; None if it has no load balancer address."""
+        self._successors.pop(key, None)
         if now == self._in_kernel.get(key):
             return
         if now is not None:
@@ -113,8 +142,8 @@ class LoadBalancers:
 
     def keep(self, is_programmed: Callable[[FarmKey], bool]) -> None:
         """Forget the farms that no engine has any more."""
-        for key in [key for key in self._in_kernel if not is_programmed(key)]:
-            self.changes(key, None)
+        gone = {*self._in_kernel, *self._successors}
+        self.changes({key: None for key in gone if not is_programmed(key)})
 
 
 def wanted(farm: Farm | None) -> Wanted | None:

@@ -13,6 +13,7 @@ from kube_nftlb.agent.sync.apply import Applier, Outcome
 from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.earlier_rules import EarlierRules
+from kube_nftlb.agent.sync.load_balancers import InKernel
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.plan import Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
@@ -127,9 +128,13 @@ class Programmer:
 
     def _take_away(self, planned: Plan) -> None:
         """Note what the kernel will have no more, before it changes: nobody is to be told of it now."""
+        changed: dict[FarmKey, InKernel | None] = {}
         for each in planned.values():
-            if each.key is not None and not each.change.keep:
-                self._state.load_balancers.changes(each.key, each.in_kernel)
+            if each.key is not None and each.change.keep:
+                self._state.load_balancers.refused(each.key)
+            elif each.key is not None:
+                changed[each.key] = each.in_kernel
+        self._state.load_balancers.changes(changed)
 
     def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
         for name, each in planned.items():

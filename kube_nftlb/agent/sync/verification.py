@@ -113,10 +113,11 @@ class Verification:
             message = f"the engine or the kernel refused a change of it: {why}; a later change of it is programmed next"
             problems.supersede(key, Problem("Refused", message, expected.generation), farm)
             return
+        self._state.load_balancers.refused(key)
         is_served = name in self._engines.sent and await self._programmer.applier.revert(name)
         if name in self._engines.sent and not is_served:
             await self._programmer.withdraw([name])
-            self._state.load_balancers.changes(key, None)
+            self._state.load_balancers.changes({key: None})
             # It may have spoilt what all share.
             await self._repair.base()
         self._latency.dropped(key)

@@ -50,6 +50,8 @@ class FarmHere(NamedTuple):
     """Serving endpoints to which its policy lets this node send connections."""
     serving: int
     """Serving endpoints on all nodes."""
+    succeeds: bool = False
+    """The address is in the kernel, but not known to be of this farm: another has just left it to this one."""
 
 
 class NodeHere(NamedTuple):
@@ -96,7 +98,7 @@ def why_not_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHer
     of_address = sorted(farms)
     if not of_address:
         return NO_FARM
-    if not any(farm.programmed for farm in of_address):
+    if not any(farm.programmed or farm.succeeds for farm in of_address):
         return Blocker(Reason.NOT_PROGRAMMED, f"the kernel has nothing of the farm {of_address[0].name}")
     if node.link == "":
         return _NO_LINK

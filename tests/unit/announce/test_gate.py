@@ -20,6 +20,7 @@ def farm(
         ([farm()], ANNOUNCE, NODE, None, None),
         ([], ANNOUNCE, NODE, Reason.NO_FARM, Reason.NO_FARM),
         ([farm(programmed=0)], ANNOUNCE, NODE, Reason.NOT_PROGRAMMED, Reason.NOT_PROGRAMMED),
+        ([farm(programmed=0)._replace(succeeds=True)], WITHDRAW, NODE, Reason.NOT_PROGRAMMED, None),
         ([farm(programmed=1)], ANNOUNCE, NODE, Reason.NOT_PROGRAMMED, None),
         ([farm(), farm("default/web2", programmed=0)], ANNOUNCE, NODE, Reason.NOT_PROGRAMMED, None),
         ([farm(reached=0)], ANNOUNCE, NODE, Reason.NO_ENDPOINT, None),

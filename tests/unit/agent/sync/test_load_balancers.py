@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.announcing.facts import Facts
+from kube_nftlb.agent.announcing.nodes import NodeSeen
+from kube_nftlb.agent.announcing.pools import Pools
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers, wanted
+from kube_nftlb.announce.ownership.gate import Reason
+from kube_nftlb.announce.ownership.interfaces import Interface
+from kube_nftlb.announce.ownership.node import Address
+from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from tests.builders import Grouped, endpoint, endpoint_slice, farm, grouped_farm, raw_route_farm
@@ -154,6 +162,49 @@ def test_nodes_whose_endpoints_get_no_connections_do_not_announce() -> None:
     found = wanted(grouped_farm(groups=groups, owner="web", addresses=ADDRESSES, trafficPolicy="Local"))
     assert found is not None
     assert found.nodes == frozenset({"n2"})
+
+
+def address_of(node: Node) -> Address:
+    """What the announcer is told of the address."""
+    pool = AddressPool.model_validate({"metadata": {"name": "pool"}, "spec": {"ranges": ["192.0.2.0/28"]}})
+
+    def newest(key: FarmKey) -> Version | None:
+        seen = node.state.index.get(key)
+        return Version.of(seen) if seen is not None else None
+
+    facts = Facts("node-1", node.state.load_balancers, newest, Pools([pool]), {"node-1": NodeSeen({})})
+    facts.interfaces = (Interface("eth0", "02:00:00:00:00:01", ("192.0.2.1/24",)),)
+    return facts.addresses({VIP: "node-1"})[VIP]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_an_address_stays_while_another_farm_takes_the_place_of_its_only_one(
+    node: Node, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = FarmKey("default", "web--named")
+    begin(node, endpoint("10.244.1.2"))
+    await until(lambda: in_kernel(node) is not None)
+    if refused:
+        node.engine.refused["web--named"] = "no memory"
+    # Its port gets a name: the operator makes the new farm, then deletes the one before.
+    node.put(farm("web--named", version=11, created="2026-02-01T00:00:00Z", **OF_WEB))
+    await node.settle(11)
+    seen: list[Address] = []
+    apply = node.engine.apply
+
+    async def applied(changes: FarmChanges) -> Applied:
+        """Look at what is known while the kernel changes, and before anything is verified."""
+        seen.append(address_of(node))
+        result = await apply(changes)
+        seen.append(address_of(node))
+        return result
+
+    monkeypatch.setattr(node.engine, "apply", applied)
+    node.remove(WEB, 12)
+    await until(lambda: renamed not in node.state.queue and not node.state.has_work)
+    assert [each.why_not_announce.reason for each in seen if each.why_not_announce] == [Reason.NOT_PROGRAMMED] * 2
+    assert [each.why_not_keep for each in seen] == [None] * 2, "the kernel has it all the time"
+    assert (address_of(node).why_not_keep is not None) is refused
 
 
 def test_a_farm_that_no_engine_has_any_more_is_forgotten() -> None:
