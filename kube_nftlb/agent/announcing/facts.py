@@ -173,9 +173,9 @@ class Facts:
             if self.load_balancers.wanted(key).stays:
                 # One tenant's farm is no reason to keep a Gateway's address from all others.
                 generation = now.version.generation
-            return FarmHere(name, generation, now.version.generation, now.reached, now.serving)
+            return FarmHere(name, generation, now.version.generation, now.reached, now.serving, now.refuses)
         if then is not None and ip in then.ips and then.version.uid == uid:
-            return FarmHere(name, generation, 0, then.reached, then.serving, succeeds=True)
+            return FarmHere(name, generation, 0, then.reached, then.serving, then.refuses, succeeds=True)
         return FarmHere(name, generation, 0, 0, 0)
 
 

@@ -36,9 +36,11 @@ class InKernel(NamedTuple):
     ips: frozenset[str]
     """The load balancer addresses that it listens on."""
     reached: int
-    """Endpoints that get new connections of clients from outside."""
+    """Endpoints that get new connections of clients from outside, or drain: those that are open go on."""
     serving: int
     """The same on all nodes."""
+    refuses: bool = False
+    """True if this node cannot serve it, so that no endpoint is reached."""
 
 
 class LoadBalancers:
@@ -113,7 +115,7 @@ class LoadBalancers:
             ips = now.ips & (given_up | before[key])
             if was is not None:
                 reached = min(was.reached, now.reached)
-                self._in_kernel[key] = InKernel(was.version, was.ips & now.ips, reached, now.serving)
+                self._in_kernel[key] = now._replace(version=was.version, ips=was.ips & now.ips, reached=reached)
                 ips -= was.ips
             if ips:
                 self._successors[key] = now._replace(ips=ips)
@@ -161,11 +163,15 @@ def in_kernel(farm: NodeFarm) -> InKernel | None:
     if not ips:
         return None
     if farm.spec.mode == "local":
-        answers = int(not farm.suspended)
+        answers = int(not farm.suspended or farm.spec.state == "drain")
         return InKernel(farm.version, ips, answers, answers)
-    drops = farm.spec.traffic_policy == "Local" and not farm.candidates.local
-    reached = 0 if drops else sum(endpoint.schedulable for endpoint in farm.endpoints)
-    return InKernel(farm.version, ips, reached, max(len(farm.candidates.cluster), len(farm.candidates.local)))
+    is_local = farm.spec.traffic_policy == "Local"
+    scheduled = 0 if is_local and not farm.candidates.local else sum(each.schedulable for each in farm.endpoints)
+    draining = [each.backend for each in farm.endpoints if "drain" in (farm.spec.state, each.backend.state)]
+    reached = scheduled + sum(not is_local or each.ip in farm.local_ips for each in draining)
+    candidates = max(len(farm.candidates.cluster), len(farm.candidates.local))
+    serving = candidates + sum(each.state == "drain" for each in draining)
+    return InKernel(farm.version, ips, reached, serving, farm.suspended)
 
 
 def _nodes(spec: FarmSpec) -> frozenset[str] | None:

@@ -47,9 +47,11 @@ class FarmHere(NamedTuple):
     programmed: int
     """The generation that was verified in the kernel; 0 for none."""
     reached: int
-    """Serving endpoints to which its policy lets this node send connections."""
+    """Endpoints to which its policy lets this node send connections: those that serve, and those that drain."""
     serving: int
-    """Serving endpoints on all nodes."""
+    """The same on all nodes."""
+    refuses: bool = False
+    """This node cannot serve it, and refuses its clients, whatever endpoints there are."""
     succeeds: bool = False
     """The address is in the kernel, but not known to be of this farm: another has just left it to this one."""
 
@@ -118,8 +120,11 @@ def _of_node(node: NodeHere) -> Blocker | None:
 def _without_endpoint(farms: list[FarmHere], when_empty: WhenEmpty) -> Blocker | None:
     if any(farm.reached for farm in farms):
         return None
-    if any(farm.serving for farm in farms):
-        return Blocker(Reason.NO_ENDPOINT, "externalTrafficPolicy Local reaches no serving endpoint on this node")
+    if serving := [farm for farm in farms if farm.serving]:
+        message = "externalTrafficPolicy Local reaches no serving endpoint on this node"
+        if (refused := next((farm.name for farm in serving if farm.refuses), None)) is not None:
+            message = f"this node refuses connections to the farm {refused}"
+        return Blocker(Reason.NO_ENDPOINT, message)
     if when_empty is WhenEmpty.ANNOUNCE:
         return None
     return _NO_ENDPOINT

@@ -8,8 +8,10 @@ from kube_nftlb.agent.announcing.facts import Facts
 from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.model import Blocker, Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers, wanted
+from kube_nftlb.announce.bgp.routes import GOING_S, Routes
+from kube_nftlb.announce.ownership.gate import Blocker as Blocked
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.announce.ownership.node import Address
@@ -164,9 +166,10 @@ def test_nodes_whose_endpoints_get_no_connections_do_not_announce() -> None:
     assert found.nodes == frozenset({"n2"})
 
 
-def address_of(node: Node) -> Address:
-    """What the announcer is told of the address."""
-    pool = AddressPool.model_validate({"metadata": {"name": "pool"}, "spec": {"ranges": ["192.0.2.0/28"]}})
+def facts_of(node: Node, **announce: Any) -> Facts:
+    """What the announcers are told, with such a pool."""
+    spec = {"ranges": ["192.0.2.0/28"], "announce": {"l2": {}, "bgp": {}, **announce}}
+    pool = AddressPool.model_validate({"metadata": {"name": "pool"}, "spec": spec})
 
     def newest(key: FarmKey) -> Version | None:
         seen = node.state.index.get(key)
@@ -174,7 +177,54 @@ def address_of(node: Node) -> Address:
 
     facts = Facts("node-1", node.state.load_balancers, newest, Pools([pool]), {"node-1": NodeSeen({})})
     facts.interfaces = (Interface("eth0", "02:00:00:00:00:01", ("192.0.2.1/24",)),)
-    return facts.addresses({VIP: "node-1"})[VIP]
+    return facts
+
+
+def address_of(node: Node, **announce: Any) -> Address:
+    return facts_of(node, **announce).addresses({VIP: "node-1"})[VIP]
+
+
+OWN, OTHERS = endpoint("10.244.1.2", "a", node="node-1"), endpoint("10.244.2.2", "b", node="n2")
+DRAIN_OWN = [{"service": "web", "port": "http", "overrides": [{"pod": "a", "state": "drain"}]}]
+
+
+@pytest.mark.parametrize("when_empty", ["announce", "withdraw"])
+@pytest.mark.parametrize(
+    ("endpoints", "spec", "expected"),
+    [
+        ([OWN, OTHERS], {"state": "drain"}, None),
+        ([OTHERS], {"state": "drain"}, None),
+        ([OWN, OTHERS], {"state": "drain", "trafficPolicy": "Local"}, None),
+        ([OTHERS], {"state": "drain", "trafficPolicy": "Local"}, Reason.NO_ENDPOINT),
+        ([OWN], {"backendsFrom": DRAIN_OWN}, None),
+        ([OWN], {"backendsFrom": DRAIN_OWN, "trafficPolicy": "Local"}, None),
+        ([OWN, OTHERS], {"backendsFrom": DRAIN_OWN, "trafficPolicy": "Local"}, None),
+    ],
+)
+async def test_what_drains_is_announced_where_connections_go_on(
+    node: Node, endpoints: list[dict[str, Any]], spec: dict[str, Any], expected: Reason | None, when_empty: str
+) -> None:
+    routes = Routes("node-1")
+    begin(node, *endpoints)
+    await until(lambda: in_kernel(node) is not None)
+    routes.decide(facts_of(node, whenEmpty=when_empty).routes(()), 0.0)
+    node.put(farm(version=11, generation=2, **{**OF_WEB, **spec}))
+    await node.settle(11)
+    address = address_of(node, whenEmpty=when_empty)
+    assert (address.why_not_announce.reason if address.why_not_announce else None) == expected
+    assert address.why_not_keep is None
+    for now in (10.0, 10.0 + GOING_S):
+        found, _ = routes.decide(facts_of(node, whenEmpty=when_empty).routes(routes.routed), now)
+    assert bool(found) is (expected is None), "by BGP, too"
+
+
+async def test_a_node_that_cannot_serve_a_farm_does_not_say_that_its_policy_is_local(node: Node) -> None:
+    node.engine.blockers["web--http"] = Blocker("Unsupported", "no such mode here", refuse_clients=True)
+    begin(node, OWN)
+    await until(lambda: in_kernel(node) is not None)
+    assert address_of(node).why_not_announce == Blocked(
+        Reason.NO_ENDPOINT, "this node refuses connections to the farm default/web--http"
+    )
 
 
 @pytest.mark.parametrize("refused", [False, True])
