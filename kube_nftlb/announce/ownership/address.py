@@ -80,6 +80,8 @@ class View(NamedTuple):
     """This node drains or shuts down."""
     node_macs: frozenset[str] = frozenset()
     """Link-layer addresses of the nodes that hold or held addresses."""
+    mac: str = ""
+    """The link-layer address of this node on the segment; empty if it is not known."""
 
 
 class Write(Enum):
@@ -158,6 +160,9 @@ def _answer(view: View) -> Act:
     if view.leaving and not view.record.leaving and set(view.candidates) - {view.me}:
         write = Write.LEAVE
     elif view.record.unwatched or (view.record.leaving and not view.leaving):
+        write = Write.CLAIM
+    elif view.api_away_at is None and view.record.mac and view.mac not in ("", view.record.mac):
+        # The interface has got another one, as when a bond fails over: who begins to watch goes by the Lease.
         write = Write.CLAIM
     return Act(answer=True, write=write)
 

@@ -150,6 +150,9 @@ class Ownership:
         if record.mac:
             self._macs.add(record.mac)
         if record.holder == before.holder:
+            if record.mac != before.mac:
+                # What was heard, or not, is of the one that it had.
+                known.wire = known.wire._replace(silent_at=None, holder_mac="")
             return
         if before.holder == self._me and record.holder and not before.leaving and self._answers_rightly(ip):
             again = now < known.superseded_until + known.superseded_s
@@ -262,6 +265,7 @@ class Ownership:
             known.alone,
             self.leaving,
             frozenset(self._macs),
+            address.mac,
         )
 
     def _alone(self, known: _Known, now: float, *, alone: bool) -> None:

@@ -1,7 +1,8 @@
 """The Lease of an address: who holds it. Pure.
 
-It is written when an address gets a new holder, or a holder wants to leave, and never to renew it. Each write carries
-the resourceVersion of what the writer saw, so of two that want an address one gets it.
+It is written when an address gets a new holder, or a holder wants to leave or has another link-layer address, and
+never to renew it. Each write carries the resourceVersion of what the writer saw, so of two that want an address one
+gets it.
 """
 
 import re

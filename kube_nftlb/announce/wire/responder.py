@@ -191,7 +191,8 @@ class Responder:
         place = Place(peer.ip, link)
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
-        if self._watch.heard(peer) or (to_all and self._watch.has_other(peer)):
+        # Whoever answers in doubt may be the node that is watched, with another link-layer address.
+        if self._watch.heard(peer) or self._watch.has_other(peer, in_doubt=not to_all):
             self.events.append(Heard(*_of(peer)))
         if not to_all and self._watch.says(peer, outdated=statement.outdated):
             self.events.append(Outdated(link, peer.mac, statement.outdated))

@@ -136,10 +136,13 @@ class Rounds:
         each = self._rounds.get((link, mac))
         return each.ips if each is not None else []
 
-    def has_other(self, peer: Peer) -> bool:
-        """Return whether another node on the same link is asked for the address."""
+    def has_other(self, peer: Peer, *, in_doubt: bool) -> bool:
+        """Return whether another node on the link is asked for the address; ``in_doubt``: and has not answered."""
         return any(
-            link == peer.link and mac != peer.mac and peer.ip in each.wanted
+            link == peer.link
+            and mac != peer.mac
+            and peer.ip in each.wanted
+            and (not in_doubt or each.missed(peer.ip) or peer.ip in each.silent)
             for (link, mac), each in self._rounds.items()
         )
 

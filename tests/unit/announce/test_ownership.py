@@ -510,6 +510,25 @@ def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any
     assert not node.decide(11.0).state.answer
 
 
+@FAMILIES
+@pytest.mark.parametrize("api", [True, False], ids=["it writes that", "it cannot write that yet"])
+def test_a_holder_whose_link_address_changes_keeps_its_addresses_when_others_begin_to_watch(ip: str, api: bool) -> None:
+    cluster = settled(3, ip)
+    holder = cluster.holder(ip)
+    cluster.writes.clear()
+    cluster.nodes[holder].mac, cluster.nodes[holder].ordered = bytes.fromhex("0200000000aa"), True
+    cluster.set_api(holder, reachable=api)
+    cluster.run(2.0)
+    for name in cluster.nodes.keys() - {holder}:
+        cluster.start(name)
+    cluster.run(10.0)
+    assert cluster.holder(ip) == holder
+    assert [(name, writing.mac) for _, name, writing in cluster.writes] == [(holder, "02:00:00:00:00:aa")] * api
+    cluster.kill(holder)
+    cluster.run(4.0)
+    assert cluster.holder(ip) != holder, "it is watched by the new one"
+
+
 @pytest.mark.parametrize("number", [110, 320])
 def test_a_node_that_announces_much_takes_nothing_of_others_unless_they_die(number: int) -> None:
     cluster = Cluster(3, [f"192.0.{each // 200}.{each % 200}" for each in range(3 * number)])

@@ -192,6 +192,18 @@ def test_a_holder_that_falls_silent_is_noticed_and_so_is_its_return() -> None:
     assert responder.events == [Heard(FOUR.ip, LINK, OTHER_TEXT)]
 
 
+def test_who_else_answers_for_an_address_counts_only_while_its_holder_does_not() -> None:
+    other = bytes.fromhex("020000000003")
+    responder = serving(State(5.0, watch=(Peer(FOUR.ip, LINK, OTHER_TEXT),)))
+    until(responder, 0.0)
+    frame(responder, arp.answer(OTHER, VIP4, ASKED4), 0.1)
+    frame(responder, arp.answer(other, VIP4, ASKED4), 0.2)
+    assert responder.events == [], "who had it before may still answer"
+    until(responder, 1.1, 0.5)
+    frame(responder, arp.answer(other, VIP4, ASKED4), 1.2)
+    assert responder.events == [Heard(FOUR.ip, LINK, "02:00:00:00:00:03")], "it has another link-layer address"
+
+
 def test_a_node_that_hears_others_knows_that_it_is_not_the_one_that_is_cut_off() -> None:
     responder = serving(State(5.0, watch=(Peer(FOUR.ip, LINK, OTHER_TEXT),)))
     until(responder, 1.2)
