@@ -252,6 +252,23 @@ def test_a_link_that_was_away_is_told_of_and_its_addresses_are_not_taken_for_gra
     assert lab.client.neighbour(FOUR) == lab.node.mac
 
 
+def test_nobody_is_silent_and_nothing_is_held_on_a_link_that_can_join_no_group(lab: Lab) -> None:
+    # The kernel has no IPv6 on a link with a smaller MTU.
+    lab.node.run("ip", "link", "set", Host.link, "mtu", "1000")
+    watch = (Peer("192.0.2.200", Host.link, lab.client.mac),)
+    try:
+        lab.agent.want(State(0, (Place(SIX, Host.link),), watch=watch))
+        assert lab.agent.wait(Yielded).ip == SIX
+        # A second one comes before the link is looked at again.
+        lab.agent.want(State(0, (Place("2001:db8::d", Host.link),), watch=watch))
+        assert lab.agent.wait(Yielded).ip == "2001:db8::d"
+        with pytest.raises(AssertionError, match="no Silent"):
+            lab.agent.wait(Silent, 3.0)
+    finally:
+        lab.node.run("ip", "link", "set", Host.link, "mtu", "1500")
+        lab.node.run("ip", "address", "add", "2001:db8::1/64", "dev", Host.link, "nodad")
+
+
 def test_it_needs_one_capability_and_25_megabytes(lab: Lab) -> None:
     lab.agent.want(State(0, tuple(Place(f"2001:db8::{number:x}", Host.link) for number in range(0x1000, 0x1000 + 500))))
     lab.agent.wait(LinkChanged)

@@ -98,11 +98,16 @@ class Responder:
         if self._state is not None:
             self._until = min(order.deadline, now + HOLD_MAX_S)
 
-    def link(self, name: str, addresses: LinkAddresses | None, now: float, error: str = "") -> None:
-        """Take the addresses of a link; None if it cannot be used, and why, or if it is no longer needed."""
+    def link(
+        self, name: str, addresses: LinkAddresses | None, now: float, error: str = "", *, again: bool = False
+    ) -> None:
+        """Take the addresses of a link; None if it cannot be used, and why, or if it is no longer needed.
+
+        With ``again`` the agent knows the error.
+        """
         new = self._sending.set_link(name, addresses)
         if error:
-            self.events.append(LinkChanged(name, error=error))
+            self.events += [] if again else [LinkChanged(name, error=error)]
             for key in [key for key in self._answers if key[0] == name]:
                 self._yield(key, "")
         if not new or addresses is None:

@@ -105,9 +105,11 @@ class Service:
             try:
                 if is_new := name not in self._links:
                     self._links[name] = Link.open(name)
-                self._responder.link(name, self._links[name].addresses(), now)
+                addresses = self._links[name].addresses()
                 if is_new or changed:
                     self._links[name].join(self._responder.groups(name))
+                # Not before: one that cannot join is closed, and who is asked there would be taken for silent.
+                self._responder.link(name, addresses, now)
                 self._broken.pop(name, None)
             except OSError as error:
                 self._lose(name, str(error))
@@ -116,8 +118,8 @@ class Service:
         """Close a link that cannot be used, or that is no longer needed."""
         if (link := self._links.pop(name, None)) is not None:
             link.close()
-        if not error or self._broken.get(name) != error:
-            self._responder.link(name, None, time.monotonic(), error)
+        again = bool(error) and self._broken.get(name) == error
+        self._responder.link(name, None, time.monotonic(), error, again=again)
         if error:
             self._broken[name] = error
 

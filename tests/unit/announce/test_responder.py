@@ -248,6 +248,16 @@ def test_after_a_link_was_away_others_may_have_its_addresses() -> None:
     assert frame(responder, ASK4, 2.4) is not None
 
 
+def test_an_address_that_comes_while_its_link_is_away_is_not_held_and_the_error_is_told_once() -> None:
+    responder = serving(State(5.0, (FOUR,)))
+    responder.link(LINK, None, 1.0, "the link is down")
+    responder.order(State(5.0, (FOUR, SIX)), 1.1)
+    responder.events.clear()
+    responder.link(LINK, None, 1.2, "the link is down", again=True)
+    assert responder.events == [Yielded(SIX.ip, LINK, "")]
+    assert not responder.holds
+
+
 @pytest.mark.parametrize(
     "state",
     [
