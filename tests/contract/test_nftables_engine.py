@@ -19,7 +19,9 @@ from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import FarmChange
+from kube_nftlb.agent.table import layout
 from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
@@ -97,6 +99,23 @@ async def test_no_map_of_verdicts_is_looked_up_behind_a_chain_that_elements_lead
     assert {each.partition("-")[0] for each in led_to} >= {"by", "known", "pick", "remember"}
     looking_up = {name for name in led_to if " vmap " in listed(f"chain inet {TABLE} {name}")}
     assert not looking_up
+
+
+async def test_only_what_nftlb_would_translate_is_refused_at_addresses_that_are_given_up(node: Node) -> None:
+    # As nftlb does, for all ports.
+    dnat = f"ip daddr {VIPS[0]} meta l4proto tcp dnat to {ENDPOINTS[4]}:{PORT}"
+    nft(f"table ip nftlb {{ chain output {{ type nat hook output priority -100; {dnat}; }}; }}")
+    await node.put("web", spec(VIPS[0], ENDPOINTS[0]))
+    assert (ask(VIPS[0]), ask(VIPS[0], 81)) == (ENDPOINTS[0], ENDPOINTS[4])
+    for listener, more in (
+        (Listener(VIPS[0], "All", ALL_PORTS), "refused"),
+        (Listener(VIPS[0], "TCP", 80), ENDPOINTS[4]),
+    ):
+        await node.table.update({"gone": layout.given_up([listener])})
+        assert (ask(VIPS[0]), ask(VIPS[0], 81)) == (ENDPOINTS[0], more)
+        await node.put("web", None)
+        assert (ask(VIPS[0]), ask(VIPS[0], 81)) == ("refused", more)
+        await node.put("web", spec(VIPS[0], ENDPOINTS[0]))
 
 
 async def test_chains_and_rules_do_not_grow_with_services(node: Node) -> None:

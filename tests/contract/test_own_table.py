@@ -7,7 +7,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from kube_nftlb.agent.sync.earlier_rules import restricted
+from kube_nftlb.agent.sync.earlier_rules import given_up, restricted
+from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port, pool_ranges
 from kube_nftlb.agent.table.layout import (
     ANSWERED_HERE,
@@ -95,6 +96,7 @@ async def test_addresses_of_pools_that_the_kernel_refuses_are_told_and_hurt_no_o
 
 
 async def test_the_kernel_tells_at_which_listeners_clients_are_kept_out(node: Node) -> None:
+    given_up_before = [Listener("10.96.0.4", "TCP", 80), Listener("fd00::4", "All", ALL_PORTS)]
     limited = [
         Listener("10.96.0.1", "TCP", 80),
         Listener("fd00::1", "UDP", 53),
@@ -102,8 +104,11 @@ async def test_the_kernel_tells_at_which_listeners_clients_are_kept_out(node: No
     ]
     maps, refused = [SOURCE_RANGES, POLICY, SOURCE_RANGES], Listener("10.96.0.3", "TCP", 80)
     elements = [listener(map_, each, "drop") for map_, each in zip(maps, limited, strict=True)]
-    await node.give({"web": Contents(frozenset(elements)), "other": refusing(refused.ip)})
-    assert restricted(await node.reader.contents(TABLE, lambda _: True)) == {*limited, refused}
+    others = {"other": refusing(refused.ip), "gone": layout.given_up(given_up_before)}
+    await node.give({"web": Contents(frozenset(elements)), **others})
+    found = await node.reader.contents(TABLE, lambda _: True)
+    assert restricted(found) == {*limited, refused}
+    assert given_up(found) == set(given_up_before)
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:

@@ -76,19 +76,20 @@ class Engines:
         """Return the farms that an engine has on any of these listeners."""
         return set().union(*(engine.sent.owners(listeners) for engine in self._all))
 
-    def listeners(self, name: str) -> frozenset[Listener]:
-        """Return where any engine has a farm: one that moves may be in both, at different listeners."""
-        found = (engine.sent.get(name) for engine in self._all)
-        return frozenset().union(*(farm.listeners for farm in found if farm is not None))
+    def in_nftables(self, name: str) -> frozenset[Listener]:
+        """Return where the engine nftables has a farm."""
+        return _listeners(self._nftables, name)
 
-    def away(self, name: str) -> frozenset[Listener]:
-        """Return where nftlb, which is away, has a farm."""
-        farm = self._nftlb.sent.get(name) if self.unreachable else None
-        return farm.listeners if farm is not None else frozenset()
+    def in_nftlb(self, name: str) -> frozenset[Listener]:
+        """Return where nftlb has a farm, as far as is known: one that moves may be at other listeners there."""
+        return _listeners(self._nftlb, name)
 
-    def is_shadowed(self, listener: Listener, by_others_than: Collection[str]) -> bool:
-        """Return True if the engine nftables serves another farm where nftlb, which is away, still listens too."""
-        return bool(self.unreachable and self._nftables.sent.owners([listener]) - set(by_others_than))
+    def is_shadowed(self, listener: Listener, name: str) -> bool:
+        """Return True if the engine nftables serves another farm than this where nftlb, which is away, has it.
+
+        Also if that farm has only part of the listener: it is not to be kept from its clients.
+        """
+        return bool(self.unreachable and self._nftables.sent.owners([listener]) - {name})
 
     def is_away(self, name: str) -> bool:
         """Return True if nobody can tell whether a farm is served, because nftlb has it and is away."""
@@ -250,6 +251,10 @@ class Engines:
         """See ``Engine``."""
         problems = [problem for engine in self._all if (problem := await engine.aclose())]
         return "; ".join(problems) or None
+
+
+def _listeners(engine: Engine, name: str) -> frozenset[Listener]:
+    return farm.listeners if (farm := engine.sent.get(name)) is not None else frozenset()
 
 
 def _merge(applied: Collection[Applied]) -> Applied:

@@ -4,7 +4,7 @@ There is no moment without the rules that keep clients out: they are in the agen
 wherever a farm is before or after, and go once it has. A farm that is refused stays where it was, and so do its rules.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kube_nftlb.agent.connections.connections import Connections
@@ -71,16 +71,16 @@ class Applier:
     def expect(self, changes: Iterable[FarmChange], others: Mapping[str, Contents]) -> None:
         """Have the agent table begin with what all farms need before any is changed, beside the contents of others.
 
-        Clients are refused wherever an engine has a farm and no farm should be: a new agent does not know why.
+        Clients are refused wherever an engine has a farm and none should be, or another: a new agent does not know why.
         """
         changes = list(changes)
-        served = {listener for each in changes for listener in self._listeners(each)}
-        had = {name: self._engines.listeners(name) for name in self._engines.sent}
-        rules = {name: layout.refused(extra) for name, listeners in had.items() if (extra := listeners - served)}
+        served = {each.name: frozenset(self._listeners(each)) for each in changes}
+        rules = {name: self._refused(name, served.get(name, frozenset())) for name in self._engines.sent}
         for each in changes:
             overlay = self._overlay_after(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)
-            rules[each.name] = rules.get(each.name, Contents()) | self._unshadowed(each, contents)
+            contents = self._unshadowed(each, contents) | self._given_up(each)
+            rules[each.name] = rules.get(each.name, Contents()) | contents
             rules[rules_owner(each.name)] = self._unshadowed(each, each.policies)
         self._table.expect({**rules, **others})
 
@@ -99,27 +99,24 @@ class Applier:
         return True
 
     def _before(self, changes: Sequence[FarmChange]) -> Iterator[tuple[str, Contents]]:
-        going = {each.name for each in changes if each.is_withdrawal}
-        changed = {each.name for each in changes if not each.keep}
-        then = {listener for each in changes for listener in _then(each)} if self._engines.unreachable else ()
         for each in changes:
             overlay, is_new = self._overlay(each), each.name not in self._engines.sent
             # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
             if overlay is not None and not (is_new and _can_follow(overlay)):
-                contents = self._table.owned(each.name) | self._unshadowed(each, overlay, going)
-                yield each.name, contents | self._given_up(each, then, changed)
+                yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay)
             owner = rules_owner(each.name)
-            yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)
+            yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies)
 
     def _after(self, changes: Iterable[FarmChange], refused: Collection[str]) -> Iterator[tuple[str, Contents]]:
         for each in changes:
             if each.name in refused:
                 continue
             overlay = self._overlay_after(each)
-            if given_up := self._given_up(each, set(_then(each)), {each.name}):
-                overlay = (overlay or Contents()) | given_up
+            given_up = self._given_up(each)
+            if given_up and overlay is None:
+                overlay = self._table.owned(each.name) if each.keep else Contents()
             if overlay is not None:
-                yield each.name, self._unshadowed(each, overlay)
+                yield each.name, self._unshadowed(each, overlay) | given_up
             yield rules_owner(each.name), self._unshadowed(each, each.policies_after)
 
     def _overlay(self, change: FarmChange) -> Contents | None:
@@ -133,36 +130,48 @@ class Applier:
         overlay = self._overlay(change)
         return overlay if overlay is None or change.farm is None else overlay | unserved.served(change.farm)
 
-    def _unshadowed(self, change: FarmChange, contents: Contents, going: Collection[str] = ()) -> Contents:
+    def _unshadowed(self, change: FarmChange, contents: Contents) -> Contents:
         """Return contents without those for listeners at which nftlb, which is away, has a farm in vain.
 
-        The engine nftables serves another farm there, unless that is among those ``going``.
+        The engine nftables serves another farm there, whose clients they are not for.
         """
         if not (self._engines.unreachable and (change.keep or change.is_withdrawal)):
             return contents
-        names = {change.name, *going}
-        return layout.without(contents, lambda listener: self._engines.is_shadowed(listener, names))
+        return layout.without(contents, lambda listener: self._engines.is_shadowed(listener, change.name))
 
-    def _given_up(self, change: FarmChange, then: Collection[Listener], changed: Collection[str]) -> Contents:
-        """Return what refuses clients where nftlb, which is away, still has a farm that is not to be served there.
+    def _given_up(self, change: FarmChange) -> Contents:
+        """Return what refuses clients where nftlb, which is away, has a farm that it is not to serve any more.
 
-        Not at the listeners that are served ``then``, or by the engine nftables for a farm that is not ``changed``.
+        It stays until nftlb answers, since a farm that waits does not get back the rules that it had before.
         """
-        given_up = (each for each in self._engines.away(change.name) if not change.keep and each not in then)
-        return layout.refused(each for each in given_up if not self._engines.is_shadowed(each, changed))
+        if not self._engines.unreachable or self._waits_to_move(change):
+            return Contents()
+        listeners = self._engines.in_nftlb(change.name)
+        return layout.given_up(
+            each for each in listeners if not change.keep or self._engines.is_shadowed(each, change.name)
+        )
+
+    def _waits_to_move(self, change: FarmChange) -> bool:
+        """Return True if nftlb, which is away, serves a farm until the engine nftables does."""
+        return change.farm is not None and not change.keep and not self._engines.in_nftables(change.name)
 
     def _listeners(self, change: FarmChange) -> Iterable[Listener]:
+        if change.farm is not None and not change.keep:
+            return change.farm.listeners
         sent = self._engines.sent.get(change.name)
-        return sent.listeners if change.keep and sent is not None else _then(change)
+        return sent.listeners if change.keep and sent is not None else ()
 
     def refused(self, name: str) -> Contents:
         """Return what refuses the clients of a farm wherever an engine has it."""
-        return layout.refused(self._engines.listeners(name))
+        return self._refused(name, frozenset())
 
+    def _refused(self, name: str, served: Set[Listener]) -> Contents:
+        """Return what refuses the clients of a farm wherever an engine has it and it is not to be ``served``.
 
-def _then(change: FarmChange) -> Iterable[Listener]:
-    """Return where a farm is to be served."""
-    return change.farm.listeners if change.farm is not None and not change.keep else ()
+        Where nftlb has it, clients whom the engine nftables serves are not refused.
+        """
+        in_nftables, in_nftlb = self._engines.in_nftables(name), self._engines.in_nftlb(name)
+        return layout.refused(in_nftables - served) | layout.given_up(in_nftlb - served)
 
 
 def _can_follow(contents: Contents) -> bool:

@@ -108,16 +108,9 @@ def plan(keys: Iterable[FarmKey], known: Known) -> Plan:
     while waiting:
         if (name := waiting.popleft()) not in planned:
             planned[name] = each = decisions.planned(name)
-            if not each.change.keep:
-                waiting.extend(known.served.owners(list(_listeners(each, known.served))) - planned.keys())
+            if each.change.farm is not None and not each.change.keep:
+                waiting.extend(known.served.owners(list(each.change.farm.listeners)) - planned.keys())
     return planned
-
-
-def _listeners(planned: Planned, served: Served) -> Iterator[Listener]:
-    """Yield where a farm is to be, and where it is: nftlb, which is away, may have another there, which shows then."""
-    change = planned.change
-    yield from change.farm.listeners if change.farm is not None else ()
-    yield from sent.listeners if (sent := served.sent.get(change.name)) is not None else ()
 
 
 class _Decisions:

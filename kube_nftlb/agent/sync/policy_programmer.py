@@ -77,5 +77,5 @@ class PolicyProgrammer:
         if self._engines.unreachable:
             # A new agent does not know what an engine has that is away, only where clients are kept out of it.
             listeners |= layout.listeners(self._table.owned(policies.rules_owner(name)))
-            listeners = frozenset(each for each in listeners if not self._engines.is_shadowed(each, {name}))
+            listeners = frozenset(each for each in listeners if not self._engines.is_shadowed(each, name))
         return self._changes.rules(self._state.index.key(name), name, listeners)

@@ -23,6 +23,7 @@ from kube_nftlb.agent.table.policies import policy_of
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
 from kube_nftlb.netfilter.table_text import Contents
 
@@ -80,7 +81,6 @@ class Programmer:
                 self._state.add(refused)
                 self._forget_withdrawn(planned, outcome.refused)
                 self._state.expected |= {name: planned[name].expected for name in map(_name, keys)}
-                await self._table.update({layout.EARLIER: self._earlier.contents(self._engines)})
                 return outcome
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
 
@@ -165,7 +165,7 @@ class Programmer:
         """
         await self._earlier.read()
         lost = await self._engines.load()
-        self._earlier.adopt(self._engines, self._index.owner)
+        self._earlier.adopt(self._engines, self._is_nftlbs)
         self._state.load_balancers.keep(lambda key: _name(key) in self._engines.sent)
         await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
@@ -180,7 +180,7 @@ class Programmer:
         others = {
             layout.ENVIRONMENT: self._state.environment,
             layout.POOLS: self._state.pools.contents,
-            layout.EARLIER: self._earlier.contents(self._engines),
+            layout.EARLIER: self._earlier.contents,
             **self._state.policies.sets(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
@@ -193,6 +193,11 @@ class Programmer:
         self._state.changed.update(changed)
         if not await self._engines.is_missing():
             await self._table.refuse()
+
+    def _is_nftlbs(self, listener: Listener) -> bool:
+        """Return True if nftlb is to serve a listener."""
+        key = self._index.owner(listener)
+        return key is not None and (farm := self._index.get(key)) is not None and farm.spec.engine == "nftlb"
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""

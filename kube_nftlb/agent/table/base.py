@@ -59,12 +59,12 @@ _SETS = (
     )
     + tuple(
         NamedSet(f"{name}-{family}", f"type {key};")
-        for name in (layout.LISTENERS, layout.ANSWERED_HERE, layout.NOT_FROM_NODE, layout.MARKED)
+        for name in (layout.LISTENERS, layout.GIVEN_UP, layout.ANSWERED_HERE, layout.NOT_FROM_NODE, layout.MARKED)
         for family, key in _LISTENER_KEY.items()
     )
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key};")
-        for name in (layout.LISTENERS, layout.ANSWERED_HERE, layout.NOT_FROM_NODE)
+        for name in (layout.LISTENERS, layout.GIVEN_UP, layout.ANSWERED_HERE, layout.NOT_FROM_NODE)
         for family, key in ADDRESS_TYPE.items()
     )
     + tuple(NamedSet(f"{layout.HAIRPIN}-{family}", f"type {key} . {key};") for family, key in ADDRESS_TYPE.items())

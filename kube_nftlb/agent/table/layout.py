@@ -19,6 +19,9 @@ _PROTOCOLS: Final[Mapping[str, Protocol]] = {"tcp": "TCP", "udp": "UDP", "sctp":
 NO_ENDPOINTS = "no-endpoints"
 """The maps from a listener to the verdict on its new connections; each exists once per family, see ``listener``."""
 
+GIVEN_UP = "given-up"
+"""The sets of listeners at which nftlb may have a farm that it is not to serve there; see ``unserved``."""
+
 POLICY = "policy"
 """The maps from a listener to the chain that admits clients of new connections, or not (``policies``)."""
 
@@ -89,7 +92,7 @@ POOL_RANGES = "pool-ranges"
 POOLS = "pools"
 """The owner of these."""
 EARLIER = "earlier:rules"
-"""The owner of what refuses clients of farms of which only nftlb knows, while it is away."""
+"""The owner of the listeners that are given up, and of whose farms only nftlb knows, while it is away."""
 
 
 def table_family(ip: str) -> str:
@@ -121,8 +124,12 @@ def listeners(contents: Contents) -> frozenset[Listener]:
 
 
 def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Contents:
-    """Return contents without the elements for the listeners that are taken."""
-    elements = (each for each in contents.elements if (of := of_listener(each)) is None or not is_taken(of))
+    """Return contents without the elements for the listeners that are taken, unless these are given up."""
+    elements = (
+        each
+        for each in contents.elements
+        if each.set.startswith(GIVEN_UP) or (of := of_listener(each)) is None or not is_taken(of)
+    )
     return Contents(frozenset(elements), contents.chains, contents.sets)
 
 
@@ -144,3 +151,8 @@ def from_local_pods(family: TableFamily) -> str:
 def refused(listeners: Iterable[Listener]) -> Contents:
     """Return what refuses new connections to these listeners."""
     return Contents(frozenset(listener(NO_ENDPOINTS, each, REFUSE) for each in listeners))
+
+
+def given_up(listeners: Iterable[Listener]) -> Contents:
+    """Return what refuses new connections to these listeners unless the engine nftables serves them."""
+    return Contents(frozenset(listener(GIVEN_UP, each) for each in listeners))

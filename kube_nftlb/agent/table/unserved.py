@@ -13,6 +13,7 @@ POOL_SETS = frozenset(f"{layout.POOL_RANGES}-{family}" for family in FAMILIES)
 
 def chains(used: frozenset[str], verdict: str) -> Iterator[Chain]:
     """Yield the chains for packets that nobody translates, with their verdict, if these sets have elements."""
+    yield from _given_up(used)
     to_services = _to(layout.SERVICE_RANGES, verdict)
     yield from _by_daemon(used, to_services) if used & _LISTENER_SETS else _by_nobody(to_services)
     yield from _to_pools(used, verdict)
@@ -57,6 +58,17 @@ def _at(name: str, verdict: str, used: frozenset[str]) -> tuple[str, ...]:
 def _untranslated(used: frozenset[str], *exempt: str) -> tuple[str, ...]:
     """Return the rules that drop new connections to listeners if nobody has translated them; ``exempt`` come first."""
     return ("ct state != new return", "ct status dnat return", *exempt, *_at(layout.LISTENERS, "drop", used))
+
+
+def _given_up(used: frozenset[str]) -> Iterator[Chain]:
+    """Yield the chains that refuse clients where nftlb may have a farm that it is not to serve there.
+
+    They come after the engine nftables has translated what it serves (-105), and before nftlb translates the rest
+    (-100). So nobody has to know what the engine nftables serves, whether at the listener or at part of its address.
+    """
+    if rules := _at(layout.GIVEN_UP, "goto refuse", used):
+        for hook in ("prerouting", "output"):
+            yield Chain(f"unserved-given-up-{hook}", rules, f"type nat hook {hook} priority -103; policy accept;")
 
 
 def _by_nobody(to_services: tuple[str, ...]) -> Iterator[Chain]:

@@ -13,11 +13,13 @@ from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from tests.builders import farm
+from tests.builders import farm, raw_backend
 from tests.fakes.clock import FakeClock
 from tests.fakes.conntrack import no_connections
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft
+
+HERE = NodeFacts("here")
 
 
 class Both:
@@ -244,7 +246,7 @@ async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both)
     assert list(both.engines.sent) == ["web--http"]
 
 
-async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_until_another_has_its_address(
+async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_unless_another_has_its_address(
     both: Both,
 ) -> None:
     await both.put(served("nftlb"))
@@ -252,10 +254,11 @@ async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_unt
     both.nftlb.reachable, both.nftlb.hangs = False, True
     await both.engines.load()
     await both.applier.apply([FarmChange("web--http")])
-    assert both.table.owned("web--http") == layout.refused(served("nftlb").listeners)
+    given_up = layout.given_up(served("nftlb").listeners)
+    assert both.table.owned("web--http") == given_up
     other = served("nftables", "other")
     await both.applier.apply([FarmChange(other.name, other), FarmChange("web--http")])
-    assert not both.table.owned("web--http")
+    assert both.table.owned("web--http") == given_up, "which is looked up for what the engine nftables does not serve"
 
 
 async def test_clients_of_an_address_that_a_farm_leaves_with_nftlb_which_is_away_are_refused_unless_another_has_it(
@@ -267,7 +270,7 @@ async def test_clients_of_an_address_that_a_farm_leaves_with_nftlb_which_is_away
     both.nftlb.reachable, both.nftlb.hangs = False, True
     await both.engines.load()
     moved, taking = served("nftables"), served("nftables", "taking", "10.96.0.11")
-    left = layout.refused(taking.listeners).elements
+    left = layout.given_up(taking.listeners).elements
     refused: list[bool] = []
     apply = both.nftables.apply
 
@@ -278,17 +281,33 @@ async def test_clients_of_an_address_that_a_farm_leaves_with_nftlb_which_is_away
     both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
     await both.applier.apply([FarmChange(moved.name, moved), FarmChange(taking.name, taking)])
     assert refused == [False], "its clients go from one farm to the other"
-    assert not left & both.table.owned(moved.name).elements
-    await both.applier.apply([FarmChange(taking.name), FarmChange(moved.name, moved)])
-    assert refused == [False, True], "nftlb never serves them for the farm that has left"
     assert left <= both.table.owned(moved.name).elements
+    await both.applier.apply([FarmChange(taking.name)])
+    assert refused == [False, True], "nftlb never serves them for the farm that has left"
     both.nftlb.reachable = True
     await both.engines.load()
-    both.applier.expect([FarmChange(moved.name, moved)], {})
-    assert left <= both.table.owned(moved.name).elements, "it still has the farm"
-    await both.put(moved)
-    assert not both.nftlb.farms
-    assert not left & both.table.owned(moved.name).elements
+    waiting = served("nftlb", "waiting", "10.96.0.11")
+    both.applier.expect([FarmChange(moved.name, moved), FarmChange(waiting.name, waiting)], {})
+    assert left <= both.table.owned(moved.name).elements, "it still has that farm, and not the one that is to be there"
+    await both.applier.apply([FarmChange(moved.name, moved), FarmChange(waiting.name, waiting)])
+    assert list(both.nftlb.farms) == [waiting.name]
+    assert not both.table.owned(moved.name).elements & (left | layout.given_up(moved.listeners).elements)
+
+
+async def test_clients_of_a_whole_address_stay_refused_where_another_farm_has_a_port_of_it(both: Both) -> None:
+    addresses, backends = [{"ip": "10.96.0.10"}], [raw_backend("a", "10.244.0.2", port=None)]
+    whole = node_farm(farm("whole", addresses=addresses, protocol="All", backends=backends), HERE, None)
+    await both.put(whole)
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    port = served("nftables")
+    rules = layout.refused(whole.listeners)
+    waits = FarmChange(whole.name, keep=True, overlay=rules, policies=rules, policies_after=rules)
+    await both.applier.apply([FarmChange(port.name, port), waits])
+    assert both.table.owned(whole.name) == layout.given_up(whole.listeners), "its rules would be for both"
+    await both.applier.apply([FarmChange(whole.name)])
+    assert both.table.owned(whole.name) == layout.given_up(whole.listeners)
 
 
 async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:
@@ -314,23 +333,12 @@ async def test_a_farm_of_an_absent_nftlb_has_no_rules_where_the_other_engine_ser
     # Each is for a listener: the one that is lost, and one that stays.
     rules = layout.refused([*loser.listeners, Listener("10.96.0.10", "TCP", 81)])
     waits = FarmChange(loser.name, keep=True, overlay=rules, policies=rules, policies_after=rules)
-    rest = layout.refused([Listener("10.96.0.10", "TCP", 81)])
+    rest, given_up = layout.refused([Listener("10.96.0.10", "TCP", 81)]), layout.given_up(loser.listeners)
     owners = (loser.name, policies.rules_owner(loser.name))
     await both.applier.apply([FarmChange(winner.name, winner), waits])
-    assert [both.table.owned(owner) for owner in owners] == [rest, rest]
-    # A new agent begins with the same.
+    assert [both.table.owned(owner) for owner in owners] == [rest | given_up, rest]
+    # So it does where the loop begins again.
     both.applier.expect([FarmChange(winner.name, winner), waits], {})
-    assert [both.table.owned(owner) for owner in owners] == [rest, rest]
-
-    there_when_it_went: list[bool] = []
-    apply = both.nftables.apply
-
-    async def seen(changes: FarmChanges) -> Applied:
-        if winner.name in changes:
-            there_when_it_went.append(both.table.owned(loser.name) == rules)
-        return await apply(changes)
-
-    both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
-    await both.applier.apply([FarmChange(winner.name), waits])
-    assert there_when_it_went == [True], "nobody gets in whom the loser keeps out"
-    assert [both.table.owned(owner) for owner in owners] == [rules, rules]
+    assert [both.table.owned(owner) for owner in owners] == [rest | given_up, rest]
+    await both.applier.apply([FarmChange(winner.name)])
+    assert [both.table.owned(owner) for owner in owners] == [rest | given_up, rest], "nobody is let in whom it kept out"

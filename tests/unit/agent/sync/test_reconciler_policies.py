@@ -83,7 +83,7 @@ async def test_nobody_is_served_at_an_address_that_a_farm_leaves_with_its_engine
 
     async def noted(commands: str) -> None:
         await run(commands)
-        kept_out = left in node.nft.sets["no-endpoints-ip"] or bool(rules_met(node, "10.96.0.11"))
+        kept_out = left in node.nft.sets["given-up-ip"] or bool(rules_met(node, "10.96.0.11"))
         if WEB.name in node.engine.farms and not kept_out and "taking--http" not in node.nftables.farms:
             open_.append(commands)
 
@@ -91,29 +91,33 @@ async def test_nobody_is_served_at_an_address_that_a_farm_leaves_with_its_engine
     node.engine.reachable, node.engine.hangs = False, True
     moved = guarded(generation=2, version=21, engine="nftables", addresses=addresses[:1])
     await node.change(moved)
-    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
+    assert left in node.nft.sets["given-up-ip"]
     assert rules_met(node) == DENIES
     await node.change(guarded(generation=3, version=22, engine="nftables", addresses=addresses[:1], scheduler="weight"))
-    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
+    assert left in node.nft.sets["given-up-ip"]
 
-    await node.change(farm("taking--http", engine="nftables", addresses=OTHER, version=23))
-    assert not node.nft.sets["no-endpoints-ip"], "another farm has the address"
+    taking = farm("taking--http", engine="nftables", addresses=OTHER, version=23)
+    node.nftables.deviations[taking.metadata.name], node.nftables.irreparable = "it is not there", {"taking--http"}
+    await node.change(taking)
+    assert (node.reason(taking.metadata.name), "taking--http" in node.nftables.farms) == ("Refused", False)
+    assert left in node.nft.sets["given-up-ip"], "what is withdrawn after it was verified brings back no other farm"
     node.remove(WEB._replace(name="taking--http"), 24)
     await node.settle(24)
-    assert list(node.nft.sets["no-endpoints-ip"]) == [left]
 
+    waiting = farm("waiting--http", addresses=OTHER)
     for _ in range(2):
         await node.stop()
         node.start([raw_policy()])
         node.engine.farms.clear()
         node.engine.reachable, node.engine.hangs = False, True
-        node.list([moved, other], 25)
+        node.list([moved, other, waiting], 25)
         await node.settle(25)
-        assert list(node.nft.sets["no-endpoints-ip"]) == [left], "an agent that starts knows it from the table alone"
+        assert node.reason(waiting.metadata.name) == "NftlbUnreachable"
+        assert left in node.nft.sets["given-up-ip"], "an agent that starts knows it from the table alone"
 
     node.engine.farms.update(known)
     node.engine.reachable = True
-    await until(lambda: not node.engine.farms and not node.nft.sets["no-endpoints-ip"])
+    await until(lambda: list(node.engine.farms) == ["waiting--http"] and not node.nft.sets["given-up-ip"])
     assert not open_
 
 
