@@ -18,7 +18,8 @@
     │       ├── NftlbEndedError     nftlb ended before it answered
     │       └── NftlbHangsError     nftlb has not answered yet
     ├── KernelError           libnftables or netlink refused a request
-    │   └── UnansweredError      the kernel did not answer: it may have carried the request out
+    │   ├── UnansweredError      the kernel did not answer: it may have carried the request out
+    │   └── InterruptedDumpError    what it listed has changed meanwhile: some of it may be missing
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
 
@@ -111,6 +112,10 @@ class KernelError(KubeNftlbError):
 
 class UnansweredError(KernelError):
     """The kernel did not acknowledge a request: it may have carried out all of it, a part, or nothing."""
+
+
+class InterruptedDumpError(KernelError):
+    """What the kernel listed has changed meanwhile: some of it may be missing, though it is there before and after."""
 
 
 class UnhealthyError(KubeNftlbError):

@@ -30,6 +30,8 @@ FAMILIES = {"all": 0, "inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
 FAMILY_NAMES = {number: family for family, number in FAMILIES.items()}
 
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
+_INTERRUPTED = 0x10
+"""NLM_F_DUMP_INTR: of a message in a dump before which somebody has changed what is dumped; not of elements of sets."""
 ERROR, DONE = 2, 3
 """The types of messages that end an answer."""
 _ENOENT = 2
@@ -74,19 +76,19 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         position += (length + 3) & ~3
 
 
-def parts(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the type and sequence number of each message in a datagram, and where its payload begins and ends."""
+def parts(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield type, flags and sequence number of each message in a datagram, and where its payload begins and ends."""
     position, size = 0, len(data)
     while position + _MESSAGE.size <= size:
-        length, kind, _, sequence, _ = _MESSAGE.unpack_from(data, position)
+        length, kind, flags, sequence, _ = _MESSAGE.unpack_from(data, position)
         length = max(length, _MESSAGE.size)
-        yield kind, sequence, position + _MESSAGE.size, min(position + length, size)
+        yield kind, flags, sequence, position + _MESSAGE.size, min(position + length, size)
         position += (length + 3) & ~3
 
 
 def messages(data: bytes, kind: int) -> Iterator[tuple[int, bytes]]:
     """Yield the family's number and the attributes of each message of a type in a datagram."""
-    for each, _, start, end in parts(data):
+    for each, _, _, start, end in parts(data):
         if each == kind and start + NFNETLINK_BYTES <= end:
             yield data[start], data[start + NFNETLINK_BYTES : end]
 
@@ -143,7 +145,7 @@ class NetfilterSocket:
         async with self._lock, self._answering():
             sequence = self._number()
             await self._send([_message(family, kind, _REQUEST, sequence, payload)])
-            async for of, answered, data in self._read():
+            async for of, answered, _, data in self._read():
                 # Skip answers to an earlier request that was given up.
                 if of == sequence:
                     answer = _attributes_of(answered, data)
@@ -155,15 +157,19 @@ class NetfilterSocket:
 
         Read them all, or close it (``contextlib.aclosing``), before the next request.
 
-        Raises KernelError if the kernel refuses, or does not answer.
+        Raises KernelError if the kernel refuses, or does not answer; InterruptedDumpError after the last answer if some
+        may be missing, because others came or went: the kernel goes on by their number.
         """
         async with self._lock, self._answering():
-            sequence = self._number()
+            sequence, is_interrupted = self._number(), False
             await self._send([_message(family, kind, _REQUEST | _DUMP, sequence, payload)])
-            async for of, answered, data in self._read():
+            async for of, answered, flags, data in self._read():
                 if of != sequence:
                     continue
+                is_interrupted |= bool(flags & _INTERRUPTED)
                 if (answer := _attributes_of(answered, data)) is None:
+                    if is_interrupted:
+                        raise errors.InterruptedDumpError("nftables changed while netfilter told what it has")
                     return
                 yield answer
 
@@ -183,7 +189,7 @@ class NetfilterSocket:
         flags = _REQUEST | _ACKNOWLEDGE
         await self._send(_message(family, each.kind, flags, number, each.payload) for number, each in numbered.items())
         open_, changed, refusal = set(numbered), 0, 0
-        async for of, _, data in self._read():
+        async for of, _, _, data in self._read():
             open_.discard(of)
             if of in numbered:
                 refused = code(data)
@@ -219,20 +225,20 @@ class NetfilterSocket:
     async def _send(self, messages: Iterable[bytes]) -> None:
         await asyncio.get_running_loop().sock_sendall(self._socket, b"".join(messages))
 
-    async def _read(self) -> AsyncIterator[tuple[int, int, bytes]]:
-        """Yield the sequence number, type and payload of each message, without end."""
+    async def _read(self) -> AsyncIterator[tuple[int, int, int, bytes]]:
+        """Yield the sequence number, type, flags and payload of each message, without end."""
         while True:
             for message in await self._receive():
                 yield message
 
-    async def _receive(self) -> list[tuple[int, int, bytes]]:
-        """Return the sequence number, type and payload of the messages that the kernel sends at once."""
+    async def _receive(self) -> list[tuple[int, int, int, bytes]]:
+        """Return the sequence number, type, flags and payload of the messages that the kernel sends at once."""
         # Not for the whole of a dump, which other tasks may delay.
         async with asyncio.timeout(_TIMEOUT_S):
             data = await self._socket.receive_later()
         # A dump of thousands of elements must not keep all others waiting.
         await asyncio.sleep(0)
-        return [(of, kind, data[start:end]) for kind, of, start, end in parts(data)]
+        return [(of, kind, flags, data[start:end]) for kind, flags, of, start, end in parts(data)]
 
 
 class NetfilterClient:

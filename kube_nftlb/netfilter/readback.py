@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from kube_nftlb import metrics
+from kube_nftlb import errors, metrics
 from kube_nftlb.netfilter import netlink, rules
 from kube_nftlb.netfilter.nftables.reading import ContentsReader, KernelContents
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
-_GEN_ID = 1
 VALUE, _VERDICT = 1, 2
 _VERDICT_CHAIN = 2
 _ELEMENTS_TABLE, _ELEMENTS_SET, ELEMENTS_LIST = 1, 2, 3
@@ -33,13 +32,19 @@ class TableReader(ContentsReader, Protocol):
 async def confirmed(reader: TableReader, compare: Callable[[], Awaitable[str | None]]) -> str | None:
     """Return how the kernel deviates, or None. Compares again if there was a transaction meanwhile.
 
-    A ruleset read while somebody changes nftables is incomplete, and proves nothing.
+    A ruleset read while somebody changes nftables is incomplete, and proves nothing. Raises InterruptedDumpError if
+    it never is whole.
     """
-    for _ in range(_ATTEMPTS):
+    for more in reversed(range(_ATTEMPTS)):
         before = await reader.generation()
-        drift = await compare()
-        if drift is None or await reader.generation() == before:
-            break
+        try:
+            drift = await compare()
+        except errors.InterruptedDumpError:
+            if not more:
+                raise
+        else:
+            if drift is None or await reader.generation() == before:
+                break
         await asyncio.sleep(_RETRY_S)
     metrics.KERNEL_COMPARISONS.labels("different" if drift else "same").inc()
     return drift
@@ -47,11 +52,6 @@ async def confirmed(reader: TableReader, compare: Callable[[], Awaitable[str | N
 
 class RulesetReader(KernelContents):
     """Reads nftables in this network namespace. Use ``open``."""
-
-    async def generation(self) -> int:
-        """See ``TableReader``."""
-        answers = await self._netfilter.ask("inet", netlink.GET_GENERATION)
-        return int.from_bytes(netlink.find(answers[0], _GEN_ID) or b"", "big")
 
     async def expressions(self, family: str, table: str, chain: str) -> list[bytes]:
         """Return the expressions of all rules of a chain."""

@@ -6,6 +6,7 @@ answers with that address.
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kube_nftlb import errors
+from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.resolve import node_farm
@@ -26,6 +28,7 @@ from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
 from tests.contract.nftables_node import HERE, LIMITED, VIPS, Node, ask, listed, nft, reached, spec
+from tests.contract.older_table import add_older_table, end_older_table
 from tests.contract.servers import ENDPOINTS, PORT
 
 
@@ -116,6 +119,21 @@ async def test_only_what_nftlb_would_translate_is_refused_at_addresses_that_are_
         await node.put("web", None)
         assert (ask(VIPS[0]), ask(VIPS[0], 81)) == ("refused", more)
         await node.put("web", spec(VIPS[0], ENDPOINTS[0]))
+
+
+@pytest.mark.parametrize("look", [NftablesEngine.drift, NftablesEngine.repair])
+async def test_a_table_of_others_that_goes_while_this_one_is_read_hurts_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch, look: Callable[[NftablesEngine], Awaitable[str | None]]
+) -> None:
+    """The kernel goes on by numbers: it leaves out as many chains of ours as it had told of a table before it."""
+    add_older_table()
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    assert await node.engine.drift() is None
+    before = listed()
+    gone = end_older_table(monkeypatch)
+    assert await look(node.engine) is None
+    assert gone
+    assert listed() == before
 
 
 async def test_chains_and_rules_do_not_grow_with_services(node: Node) -> None:

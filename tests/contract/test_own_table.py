@@ -41,6 +41,7 @@ from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.table_text import Chain, Contents, Element, NamedSet
 from kube_nftlb.nftlb.readback import NftlbReader
 from tests.builders import raw_policy
+from tests.contract.older_table import add_older_table, end_older_table
 
 
 class Node:
@@ -93,6 +94,17 @@ async def test_addresses_of_pools_that_the_kernel_refuses_are_told_and_hurt_no_o
     assert set(await node.table.create()) == {POOLS}
     assert node.table.owned(POOLS) == Contents()
     assert await node.drift() is None
+
+
+async def test_a_table_of_others_that_goes_while_this_one_is_read_is_no_drift(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_older_table()
+    await node.table.create()
+    assert await node.drift() is None
+    gone = end_older_table(monkeypatch)
+    assert await node.drift() is None
+    assert gone
 
 
 async def test_the_kernel_tells_at_which_listeners_clients_are_kept_out(node: Node) -> None:

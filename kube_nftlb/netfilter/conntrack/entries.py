@@ -98,7 +98,7 @@ class Entry(NamedTuple):
 
 def entries(data: bytes, to: Collection[bytes] | None = None) -> Iterator[Entry]:
     """Yield the connections in a datagram of a dump or of events; with ``to`` those to these addresses."""
-    for kind, _, start, end in netlink.parts(data):
+    for kind, _, _, start, end in netlink.parts(data):
         if kind not in (_NEW, _ENDED) or start == end:
             continue
         if (found := entry(data[start], data, start + netlink.NFNETLINK_BYTES, end, to)) is not None:

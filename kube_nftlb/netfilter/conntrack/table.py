@@ -97,7 +97,7 @@ def dump(family: str, payload: bytes) -> Iterator[bytes]:
 
 def _is_last(data: bytes) -> bool:
     """Return True if a datagram ends the dump. Raises KernelError if the kernel refuses it."""
-    for kind, _, start, _ in netlink.parts(data):
+    for kind, _, _, start, _ in netlink.parts(data):
         if kind == netlink.DONE:
             return True
         if kind == netlink.ERROR:

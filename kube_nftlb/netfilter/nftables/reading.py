@@ -1,14 +1,20 @@
 """Read what a table has, over netlink."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
+from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink, rules
 from kube_nftlb.netfilter.netlink import NetfilterClient, NetfilterSocket
 from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 
 _FAMILY = "inet"
+_GENERATION = 1
+"""NFTA_GEN_ID."""
+_ATTEMPTS = 5
+"""Where others change nftables all the time, the last counts if no list is interrupted."""
 
 
 class ContentsReader(Protocol):
@@ -25,8 +31,22 @@ class KernelContents(NetfilterClient):
     """See ``ContentsReader``. Use ``open``."""
 
     async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
-        """See ``ContentsReader``."""
+        """See ``ContentsReader``. Reads again if anybody changes nftables meanwhile: the lists would not fit together.
+
+        Raises InterruptedDumpError if that goes on.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            before = await self.generation()
+            with contextlib.suppress(errors.InterruptedDumpError):
+                found = await read(self._netfilter, table, with_elements)
+                if await self.generation() == before:
+                    return found
         return await read(self._netfilter, table, with_elements)
+
+    async def generation(self) -> int:
+        """Return the number of the last nftables transaction in this network namespace, whoever made it."""
+        answers = await self._netfilter.ask(_FAMILY, netlink.GET_GENERATION)
+        return int.from_bytes(netlink.find(answers[0], _GENERATION) or b"", "big")
 
 
 async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:

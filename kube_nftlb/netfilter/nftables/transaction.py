@@ -136,7 +136,7 @@ class NftSocket:
         refused = None
         while True:
             received = self._socket.receive()
-            for kind, of, start, _ in netlink.parts(received):
+            for kind, _, of, start, _ in netlink.parts(received):
                 if kind != netlink.ERROR or not first <= of <= last:
                     continue
                 code = netlink.code(received, start)

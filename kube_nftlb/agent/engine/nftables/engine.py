@@ -176,13 +176,13 @@ class NftablesEngine:
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
+        if name is None:
+            return await self._table.drift()
         drift = await self._drift(name)
         metrics.KERNEL_COMPARISONS.labels("different" if drift else "same").inc()
         return drift
 
-    async def _drift(self, name: str | None) -> str | None:
-        if name is None:
-            return await self._table.drift()
+    async def _drift(self, name: str) -> str | None:
         if (refusal := self._refused.get(name)) is not None:
             return f"its last change was refused: {refusal}"
         if name not in self._table.placements:

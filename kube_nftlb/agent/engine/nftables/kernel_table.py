@@ -27,9 +27,10 @@ from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.rules import TableRules
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables import messages
-from kube_nftlb.netfilter.nftables.contents import difference
+from kube_nftlb.netfilter.nftables.contents import TableContents, difference
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
+from kube_nftlb.netfilter.readback import confirmed
 
 _log = structlog.get_logger()
 
@@ -281,15 +282,18 @@ class KernelTable:
         """Return how the kernel deviates from what was written, or None: rules by content, elements by their hashes."""
         if self.is_held or not (self._created or self.placements):
             return None
-        if not (found := await self._rules.found()):
-            return f"the table inet {TABLE} was deleted"
         try:
             wanted = await self._rules.wanted(self._chains)
         except errors.KernelError as error:
             # Where there is no room for a blueprint, elements are compared all the same.
             _log.warning("cannot compare rules", error=str(error))
-            wanted = found
-        if (drift := difference(wanted, found)) is not None:
+            wanted = None
+        return await confirmed(self._reader, lambda: self._compare(wanted))
+
+    async def _compare(self, wanted: TableContents | None) -> str | None:
+        if not (found := await self._rules.found()):
+            return f"the table inet {TABLE} was deleted"
+        if wanted is not None and (drift := difference(wanted, found)) is not None:
             return f"{drift} in the table inet {TABLE}"
         for name, length in _KEY_BYTES.items():
             if _sum(await self._reader.dump(name, length)) != self._sums.get(name, (0, 0)):

@@ -8,7 +8,8 @@ from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.nftables import messages
-from kube_nftlb.netfilter.nftables.reading import ContentsReader, KernelContents
+from kube_nftlb.netfilter.nftables.reading import KernelContents
+from kube_nftlb.netfilter.readback import TableReader
 
 _LENGTH = struct.Struct("=H")
 _SET_COUNT = 20
@@ -18,7 +19,7 @@ _KEY_OFFSET = 12
 """The headers of the element, its key and the key's value, of four bytes each."""
 
 
-class ElementReader(ContentsReader, Protocol):
+class ElementReader(TableReader, Protocol):
     """Reads the table."""
 
     async def has_chain(self, name: str) -> bool:
