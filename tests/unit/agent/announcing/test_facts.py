@@ -176,11 +176,11 @@ def test_a_route_that_a_node_leaves_as_it_is_keeps_it_from_no_address_that_other
         found.load_balancers.planned(other, each, stays=stays)
         found.load_balancers.verified(other, SERVED._replace(version=Version("uid", generation)))
         if not generation:
-            found.load_balancers.changes(other, None)
+            found.load_balancers.changes({other: None})
         assert reason(found) == expected
     found.load_balancers.planned(other, route, stays=True)
     found.load_balancers.planned(WEB, route, stays=True)
-    found.load_balancers.changes(WEB, None)
+    found.load_balancers.changes({WEB: None})
     assert (reason(found) is None) is bool(generation), "nothing but what the kernel has is announced"
 
 
