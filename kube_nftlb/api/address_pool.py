@@ -92,8 +92,8 @@ class Announce(Model):
     when_empty: Annotated[
         WhenEmpty,
         Field(
-            description="What becomes of an address whose Services have no endpoint that serves or drains. announce: a node "
-            "answers for it, and clients are refused at once. withdraw: nobody answers."
+            description="What becomes of an address whose Services have no endpoint that serves or drains. announce: a "
+            "node answers for it, and clients are refused at once. withdraw: nobody answers."
         ),
     ] = "announce"
 
