@@ -12,6 +12,7 @@ from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.changes import FarmChange
+from kube_nftlb.agent.sync.waiting_farms import WaitingFarms
 from kube_nftlb.agent.table import layout, unserved
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
@@ -38,6 +39,7 @@ class Applier:
         self._connections = connections
         self._served: dict[str, SentFarm | None] = {}
         """What the engines had of farms before the changes that are not done yet."""
+        self._waiting = WaitingFarms(engines, table)
         self._verified: dict[str, dict[str, Contents]] = {}
         """What the agent table had of farms that have changed since, by owner, when they were last verified."""
 
@@ -49,13 +51,19 @@ class Applier:
             if each.name in self._engines.sent:
                 owners = (each.name, rules_owner(each.name))
                 self._verified.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
+        restricted = self._waiting.restricted(changes)
         if rules_refused := await self._table.update(dict(self._before(changes))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
         away = self._engines.unreachable
         done = await self._engines.apply({each.name: each.farm for each in changed})
         if self._engines.unreachable != away:
             return Outcome(done.refused, done.incomplete, done.changed, decide_again=True)
-        rules_refused = await self._table.update(dict(self._after(changes, done.refused)))
+        after = dict(self._after(changes, done.refused))
+        carried_out = [each for each in changes if each.name not in done.refused]
+        if lost := self._waiting.lost(carried_out, restricted, after):
+            after[layout.EARLIER] = self._table.owned(layout.EARLIER) | lost
+        rules_refused = await self._table.update(after)
+        self._waiting.note(carried_out)
         for each in changed:
             if each.name not in done.refused:
                 # Sooner, clients would only come back to what they had.
@@ -82,7 +90,10 @@ class Applier:
             contents = self._unshadowed(each, contents) | self._given_up(each)
             rules[each.name] = rules.get(each.name, Contents()) | contents
             rules[rules_owner(each.name)] = self._unshadowed(each, each.policies)
-        self._table.expect({**rules, **others})
+        lost = self._waiting.lost(changes, self._waiting.restricted(changes), rules)
+        earlier = others.get(layout.EARLIER, Contents()) | lost
+        self._table.expect({**rules, **others, layout.EARLIER: earlier})
+        self._waiting.note(changes)
 
     def verified(self, name: str) -> None:
         """Note that the kernel has a farm as it was last applied."""

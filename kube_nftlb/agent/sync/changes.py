@@ -52,8 +52,12 @@ class Changes:
         sent: SentFarm | None,
         *,
         owned: Contents,
+        limited: frozenset[Listener] = frozenset(),
     ) -> FarmChange:
-        """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it."""
+        """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it.
+
+        ``limited`` are the listeners at which it has rules for policies, where nobody knows where its engine has it.
+        """
         now = sent.listeners if sent is not None else frozenset()
         if isinstance(decision, Serve):
             farm = decision.farm
@@ -67,7 +71,7 @@ class Changes:
             )
         if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
             farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
-            policies = self.rules(key, name, now | frozenset(farm.listeners))
+            policies = self.rules(key, name, now | limited | frozenset(farm.listeners))
             if owned:
                 overlay = source_ranges.renewed(owned, farm)
                 return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)

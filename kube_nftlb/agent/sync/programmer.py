@@ -177,10 +177,11 @@ class Programmer:
         keys = self._known()
         self._index.measure(keys)
         self._state.pools.pending = False
+        given_up = self._table.owned(layout.EARLIER) if self._engines.unreachable else Contents()
         others = {
             layout.ENVIRONMENT: self._state.environment,
             layout.POOLS: self._state.pools.contents,
-            layout.EARLIER: self._earlier.contents,
+            layout.EARLIER: self._earlier.contents | given_up,
             **self._state.policies.sets(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)

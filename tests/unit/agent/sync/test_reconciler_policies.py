@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
@@ -119,6 +120,42 @@ async def test_nobody_is_served_at_an_address_that_a_farm_leaves_with_its_engine
     node.engine.reachable = True
     await until(lambda: list(node.engine.farms) == ["waiting--http"] and not node.nft.sets["given-up-ip"])
     assert not open_
+
+
+@pytest.mark.parametrize("engine", ["nftlb", "nftables", None])
+async def test_nobody_is_let_in_where_only_an_nftlb_that_hangs_may_have_a_farm_that_has_left(
+    node: Node, engine: str | None
+) -> None:
+    left, other = "tcp . 10.96.0.10 . 80", farm("other--http", engine="nftables", addresses=OTHER)
+    node.state.put_policy(raw_policy())
+    await node.program([guarded(), other], 20)
+    known = dict(node.engine.farms)
+    await node.restart_agent([raw_policy()])
+    node.engine.farms.clear()
+    node.engine.reachable, node.engine.hangs = False, True
+    await node.program([guarded(), other], 20)
+    moved = [{"ip": "10.96.0.12", "ports": "80"}]
+    if engine is None:
+        node.remove(WEB, 21)
+    else:
+        node.put(guarded(generation=2, version=21, engine=engine, addresses=moved))
+    await node.settle(21)
+    kept_out = (DENIES, []) if engine == "nftlb" else ([], [left])
+    assert (rules_met(node), list(node.nft.sets["given-up-ip"])) == kept_out
+
+    node.nftables.error = errors.KernelError("the pass fails, and the loop begins again")
+    await node.change(
+        farm("third--http", engine="nftables", addresses=[{"ip": "10.96.0.13", "ports": "80"}], version=22)
+    )
+    assert (rules_met(node), list(node.nft.sets["given-up-ip"])) == kept_out
+    await node.change(farm("taking--http", engine="nftables", version=23))
+    if engine == "nftlb":
+        await node.change(guarded(generation=3, version=24, addresses=moved, scheduler="weight"))
+    assert (rules_met(node), list(node.nft.sets["given-up-ip"])) == ([], [left]), "its rules would be for both"
+    node.engine.farms.update(known)
+    node.engine.reachable = True
+    await until(lambda: node.engine.farms != known and not node.nft.sets["given-up-ip"])
+    assert not rules_met(node)
 
 
 async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node: Node) -> None:
