@@ -137,10 +137,10 @@ class NetfilterSocket:
     async def ask(self, family: str, kind: int, payload: bytes = b"", *, dump: bool = False) -> list[bytes]:
         """Return the attributes of each answer; none if there is no such table, chain, map or element.
 
-        Raises KernelError if the kernel refuses, or does not answer.
+        Raises KernelError if the kernel refuses, or does not answer; see ``dump`` for a list that is not whole.
         """
         if dump:
-            return [answer async for answer in self.dump(family, kind, payload)]
+            return [answer async for answer in self.dump(family, kind, payload, whole=True)]
         answer = None
         async with self._lock, self._answering():
             sequence = self._number()
@@ -152,13 +152,14 @@ class NetfilterSocket:
                     break
         return [answer] if answer is not None else []
 
-    async def dump(self, family: str, kind: int, payload: bytes = b"") -> AsyncGenerator[bytes]:
+    async def dump(self, family: str, kind: int, payload: bytes = b"", *, whole: bool = False) -> AsyncGenerator[bytes]:
         """Yield the attributes of each answer to a dump as it arrives.
 
         Read them all, or close it (``contextlib.aclosing``), before the next request.
 
-        Raises KernelError if the kernel refuses, or does not answer; InterruptedDumpError after the last answer if some
-        may be missing, because others came or went: the kernel goes on by their number.
+        Raises KernelError if the kernel refuses, or does not answer. If it is to be ``whole``, InterruptedDumpError
+        after the last answer if some may be missing, because others came or went: the kernel goes on by their number,
+        and says so after any transaction.
         """
         async with self._lock, self._answering():
             sequence, is_interrupted = self._number(), False
@@ -168,7 +169,7 @@ class NetfilterSocket:
                     continue
                 is_interrupted |= bool(flags & _INTERRUPTED)
                 if (answer := _attributes_of(answered, data)) is None:
-                    if is_interrupted:
+                    if is_interrupted and whole:
                         raise errors.InterruptedDumpError("nftables changed while netfilter told what it has")
                     return
                 yield answer

@@ -55,7 +55,7 @@ class RulesetReader(KernelContents):
 
     async def expressions(self, family: str, table: str, chain: str) -> list[bytes]:
         """Return the expressions of all rules of a chain."""
-        found = rules.read(self._netfilter, family, table, chain)
+        found = rules.read(self._netfilter, family, table, chain, whole=True)
         return [expression async for rule in found for expression in rule.expressions]
 
     async def values(self, family: str, table: str, name: str) -> AsyncIterator[tuple[bytes, bytes]]:

@@ -47,13 +47,16 @@ class KernelRule(NamedTuple):
         return next((chain for chain in chains if chain), "")
 
 
-async def read(netfilter: NetfilterSocket, family: str, table: str, chain: str = "") -> AsyncGenerator[KernelRule]:
+async def read(
+    netfilter: NetfilterSocket, family: str, table: str, chain: str = "", *, whole: bool = False
+) -> AsyncGenerator[KernelRule]:
     """Yield the rules of a chain, or of all chains of a table; none if it does not exist.
 
-    Read them all, or close it (``contextlib.aclosing``), before the next request. Raises KernelError.
+    Read them all, or close it (``contextlib.aclosing``), before the next request. Raises KernelError; see
+    ``NetfilterSocket.dump`` for ``whole``.
     """
     payload = netlink.text(_TABLE, table) + (netlink.text(_CHAIN, chain) if chain else b"")
-    async with aclosing(netfilter.dump(family, netlink.GET_RULES, payload)) as answers:
+    async with aclosing(netfilter.dump(family, netlink.GET_RULES, payload, whole=whole)) as answers:
         async for answer in answers:
             rule = KernelRule.parse(answer)
             # If there is no such chain, the kernel returns all rules of the table; without a table, those of all.

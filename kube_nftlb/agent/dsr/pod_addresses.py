@@ -33,10 +33,8 @@ class PodLinks(Protocol):
     """Knows the node's interfaces, and gives pods addresses."""
 
     links: Links
-
-    @property
-    def incomplete(self) -> bool:
-        """True if ``links`` lacks a pod that could not be given an address since the last look."""
+    incomplete: bool
+    """True once a pod could not be given an address, until all are looked for again."""
 
     async def look(self) -> bool:
         """Read the interfaces anew. Return True if any has changed since the last look."""
@@ -66,11 +64,7 @@ class PodAddresses:
         self._failures: dict[str, str] = {}
         """Why addresses could not be taken from pods when that was last tried, by IP address."""
         self.links = self._found = NO_LINKS
-
-    @property
-    def incomplete(self) -> bool:
-        """See ``PodLinks``."""
-        return self.links is not self._found
+        self.incomplete = False
 
     async def look(self) -> bool:
         """See ``PodLinks``."""
@@ -95,6 +89,7 @@ class PodAddresses:
                 # Of the pod, whose tenant may do there what he likes: no other pod is to suffer from it.
                 _log.warning("cannot give a pod the address of a dsr farm", pod_ip=ip, error=str(error) or repr(error))
                 self.links = replace(self.links, pods={k: v for k, v in self.links.pods.items() if k != ip})
+                self.incomplete = True
         if self._record.name_farms(_by_pod(self._earlier, self._wanted)):
             await asyncio.to_thread(self._save)
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 
 import structlog
 
-from kube_nftlb import metrics
+from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.foreign_changes import Audit, ChangeWatch, ForeignChanges
@@ -84,14 +85,16 @@ class Repair:
         if self._engines.restarted():
             # It may have loaded an older state.
             return False
-        await self.keep_table(now)
-        if self._foreign.suspected:
-            await self._bring_back()
-        if self._foreign.suspected and self._is_comparable(now) and await self.base():
-            self._foreign.compared()
-            self._audit.begin(now)
-        if self._at_rest:
-            await self._audit_some(now)
+        # Where others change nftables without a pause, what is suspect stays so, and is compared at the next look.
+        with suppress(errors.InterruptedDumpError):
+            await self.keep_table(now)
+            if self._foreign.suspected:
+                await self._bring_back()
+            if self._foreign.suspected and self._is_comparable(now) and await self.base():
+                self._foreign.compared()
+                self._audit.begin(now)
+            if self._at_rest:
+                await self._audit_some(now)
         return True
 
     def _is_comparable(self, now: float) -> bool:
@@ -112,7 +115,11 @@ class Repair:
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""
         self._is_table_known = True
-        if await self._verifier.drift() is not None:
+        try:
+            deviates = await self._verifier.drift() is not None
+        except errors.InterruptedDumpError:
+            deviates = True
+        if deviates:
             await self._create_table()
 
     async def table(self) -> None:

@@ -64,7 +64,7 @@ async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[
         if netlink.name(netlink.find(answer, contents.CHAIN_TABLE)) == table
     }
     found: dict[str, list[contents.RuleContents]] = {}
-    async for rule in rules.read(netfilter, _FAMILY, table):
+    async for rule in rules.read(netfilter, _FAMILY, table, whole=True):
         found.setdefault(rule.chain, []).append(contents.rule(rule, sets))
     named = {name: each for name, each in sets.items() if not each.is_anonymous}
     return TableContents(named, chains, {name: tuple(each) for name, each in found.items()})

@@ -148,7 +148,10 @@ def _places(sets: Mapping[ObjectKey, Sequence[Section]], room: int) -> dict[str,
         # Those that only conflict with other sets count: the other ones may be too many.
         wanted[key.namespace] += sum(each.is_served for each in found)
     share = fair_share(wanted.values(), room)
-    return {namespace: int(min(each, share)) for namespace, each in wanted.items()}
+    places = {namespace: int(min(each, share)) for namespace, each in wanted.items()}
+    # What cannot be divided goes to those that came first.
+    lacking = [namespace for namespace, each in wanted.items() if each > places[namespace]]
+    return places | {namespace: places[namespace] + 1 for namespace in lacking[: room - sum(places.values())]}
 
 
 def _read(

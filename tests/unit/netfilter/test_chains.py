@@ -29,7 +29,10 @@ class Kernel:
         assert kind == netlink.GET_CHAIN
         return [b"chain"]
 
-    async def dump(self, _family: str, _kind: int, _payload: bytes = b"") -> AsyncGenerator[bytes]:
+    async def dump(
+        self, _family: str, _kind: int, _payload: bytes = b"", *, whole: bool = False
+    ) -> AsyncGenerator[bytes]:
+        assert not whole, "there may be tens of thousands of rules, and always somebody who changes nftables meanwhile"
         self.open += 1
         try:
             for number in range(1, self.rules + 1):

@@ -231,6 +231,14 @@ def test_a_listener_set_that_grows_takes_no_place_of_other_namespaces(
     assert accepted == {**dict.fromkeys("abc", ACCEPTED), **dict.fromkeys(older[3:], ("False", "TooManyListeners"))}
 
 
+def test_what_cannot_be_divided_among_namespaces_goes_to_those_that_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LISTENERS_MAX", 4)
+    spaces = ["tenant", "other", "next", "last"]
+    sets = [listener_set("more", listener("x", 90 + n), namespace=each, age=9 - n) for n, each in enumerate(spaces)]
+    found = decided([gateway(**ALL)], sets=sets)
+    assert [each for each in spaces if entries(found, "more", each) == {"x": GOOD}] == spaces[:3]
+
+
 @pytest.mark.parametrize("port", [80, 93], ids=["in conflict", "of another protocol"])
 def test_listeners_that_cannot_be_served_take_no_place(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(limits, "LISTENERS_MAX", 4)
