@@ -33,6 +33,8 @@ def main() -> int:
         return 2
     # As at Ctrl-C: a lab that is left behind would disturb the next measurement.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if scope.full:
+        machine.wait_until_quiet()
     described = machine.describe(arguments.only, scope)
     machine.write(folder, described)
     failed = []

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,11 @@ from lab.metallb import build as metallb
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
+
+_QUIET = 1.0
+"""The load average, over a minute, below which nothing else counts as running."""
+_QUIET_WITHIN_S = 300
+_LOOK_EVERY_S = 5
 
 
 class _VersionQuery(NamedTuple):
@@ -37,6 +43,17 @@ _VERSIONS = (
     _VersionQuery("wrk", ("--version",)),
     _VersionQuery("k6", ("version",)),
 )
+
+
+def wait_until_quiet() -> None:
+    """Return once less than one program has run on average: for a while the load counts what ended just before.
+
+    After five minutes it returns all the same; the records have the load at the start.
+    """
+    for _ in range(_QUIET_WITHIN_S // _LOOK_EVERY_S):
+        if os.getloadavg()[0] < _QUIET:
+            return
+        time.sleep(_LOOK_EVERY_S)
 
 
 def command(scenarios: Sequence[str], scope: Scope) -> str:
