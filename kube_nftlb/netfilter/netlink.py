@@ -170,7 +170,7 @@ class NetfilterSocket:
                 is_interrupted |= bool(flags & _INTERRUPTED)
                 if (answer := _attributes_of(answered, data)) is None:
                     if is_interrupted and whole:
-                        raise errors.InterruptedDumpError("nftables changed while netfilter told what it has")
+                        raise errors.InterruptedDumpError("nftables changed while it was read")
                     return
                 yield answer
 

@@ -172,12 +172,12 @@ class Connections:
             found = await self._table.find(waiting.farms.keys(), waiting.is_lost, UNANSWERED, FOUND_MAX)
             forgotten = await self._table.forget(found)
         except errors.KernelError as error:
-            self._unanswered.again(waiting, now)
+            self._unanswered.again(waiting, now + _RETRY_S)
             _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
         else:
             metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(forgotten)
             if len(found) >= FOUND_MAX:
-                self._unanswered.again(waiting, now)
+                self._unanswered.again(waiting, now + _RETRY_S)
         return True
 
     async def _end(self, allowed: Mapping[Target, Allowed]) -> None:

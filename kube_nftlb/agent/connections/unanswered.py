@@ -18,7 +18,6 @@ from kube_nftlb.netfilter.conntrack.filters import Target
 _TRANSLATED = frozenset(("snat", "dnat"))
 _AT_MOST_EVERY_S: Final = 0.25
 """To look costs the kernel 5 ms, however few connections there are, and a first packet is repeated after a second."""
-_RETRY_S: Final = 1.0
 
 
 class Waiting(NamedTuple):
@@ -60,9 +59,9 @@ class UnansweredConnections:
         changed, self._changed = self._changed, {}
         return Waiting({target: farm for farm in changed.values() for target in targets(farm.listeners, {TCP})})
 
-    def again(self, waiting: Waiting, now: float) -> None:
-        """Have connections of these farms looked for again, but for those that have changed meanwhile."""
-        self._not_before = now + _RETRY_S
+    def again(self, waiting: Waiting, at: float) -> None:
+        """Have connections of these farms looked for again, at a time, but for those that have changed meanwhile."""
+        self._not_before = at
         self._changed = {**{farm.name: farm for farm in waiting.farms.values()}, **self._changed}
 
 

@@ -83,7 +83,7 @@ class Applier:
         """
         changes = list(changes)
         served = {each.name: frozenset(self._listeners(each)) for each in changes}
-        rules = {name: self._refused(name, served.get(name, frozenset())) for name in self._engines.sent}
+        rules = {name: self.refused(name, served.get(name, frozenset())) for name in self._engines.sent}
         for each in changes:
             overlay = self._overlay_after(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)
@@ -172,11 +172,7 @@ class Applier:
         sent = self._engines.sent.get(change.name)
         return sent.listeners if change.keep and sent is not None else ()
 
-    def refused(self, name: str) -> Contents:
-        """Return what refuses the clients of a farm wherever an engine has it."""
-        return self._refused(name, frozenset())
-
-    def _refused(self, name: str, served: Set[Listener]) -> Contents:
+    def refused(self, name: str, served: Set[Listener] = frozenset()) -> Contents:
         """Return what refuses the clients of a farm wherever an engine has it and it is not to be ``served``.
 
         Where nftlb has it, clients whom the engine nftables serves are not refused.

@@ -227,8 +227,9 @@ class Programmer:
     async def maintain_links(self, now: float) -> None:
         """Read the links again if that is due, and clean up addresses of pods if nothing else is to be done."""
         if now - self.links_read_at > self._timing.links_every_s:
-            # Those that miss a pod do not know of it.
-            keys, incomplete, self._links.incomplete = self._index.stateless(), self._links.incomplete, False
+            keys, incomplete = self._index.stateless(), self._links.incomplete
+            self._links.incomplete = False
+            # Which farms lack a pod that could not be given an address is not known.
             if await self.read_links(keys) or incomplete:
                 self._state.add(keys)
         if not self._state.has_work:

@@ -181,8 +181,8 @@ def not_judged(objects: Iterable[JsonObject], parents: Parents) -> str:
     unclear = [raw for raw in objects if raw["kind"] in (GATEWAYS.kind, LISTENER_SETS.kind)]
     unclear = [raw for raw in unclear if parents.controller(raw) == ""] if lacking else []
     shown = [f"{raw['kind'].lower()}/{raw['metadata']['name']}" for raw in unclear]
-    why = f"you may not list all objects of the kind {' and '.join(lacking)}, which tell whose they are"
-    return f"not judged: {some_of(shown)}: {why}; why {shown[0]} shows its conditions" if shown else ""
+    why = f"you may not list every {' and every '.join(lacking)}, so it is unknown which controller is theirs"
+    return f"not judged: {some_of(shown)}: {why}; 'why {shown[0]}' shows conditions" if shown else ""
 
 
 def farms_of(raw: JsonObject, farms: Iterable[JsonObject]) -> Sequence[JsonObject]:

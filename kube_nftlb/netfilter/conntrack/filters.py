@@ -52,7 +52,7 @@ def to_targets(targets: Collection[Target], narrowed: bytes) -> list[bytes]:
     # Few connections are unanswered, so that all of them are read in the time of walking through the table once more.
     if len(targets) > (1 if narrowed == UNANSWERED else _ONE_BY_ONE_MAX):
         protocols = {protocol for _, protocol, _ in targets}
-        return [_of_protocol(*protocols) + narrowed] if len(protocols) == 1 else [narrowed]
+        return [_of_protocol(protocols.pop()) + narrowed] if len(protocols) == 1 else [narrowed]
     return sorted({_to(*target) + narrowed for target in targets})
 
 

@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
 _TOO_MANY: Final = Problem(
     "TooManyListeners",
-    f"the namespace has its share of the {LISTENERS_MAX} listeners that a Gateway may have with its ListenerSets",
+    f"the namespace already has its share of the {LISTENERS_MAX} listeners of a Gateway with its ListenerSets",
 )
 
 

@@ -180,8 +180,8 @@ async def test_why_names_gateways_that_it_cannot_judge(
     await why(monkeypatch, kube, None)
     printed = capsys.readouterr()
     told = (
-        "not judged: gateway/edge: you may not list all objects of the kind GatewayClass, which tell whose they are; "
-        "why gateway/edge shows its conditions\n"
+        "not judged: gateway/edge: you may not list every GatewayClass, so it is unknown which controller is theirs; "
+        "'why gateway/edge' shows conditions\n"
     )
     assert printed.err == ("" if allowed else told)
     assert ("there is no GatewayClass ours" in printed.out) is allowed
