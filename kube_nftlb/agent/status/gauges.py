@@ -79,5 +79,4 @@ def _without_local_backends(state: LoopState) -> int:
     index = state.index
     local = [key for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local"]
     farms = (farm for key in local if (farm := index.resolved(key)) is not None)
-    candidates = (selection.candidates(farm.spec, index.node) for farm in farms)
-    return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
+    return sum(1 for farm in farms if selection.without_local(farm.spec, index.node))

@@ -72,7 +72,7 @@ class Responder:
         if self._state is None:
             return [Ready(holds=False)]
         links = [LinkChanged(name, mac_text(own.mac)) for name, own in self._sending.links.items()]
-        silent = [self._silent(peer, now) for peer in self._watch.silent()]
+        silent = [self._silent(peer, now) for peer in self._watch.silent() if self._sending.can_ask(peer)]
         yielded = [Yielded(place.ip, place.link, mac) for place, mac in self._yielded.items()]
         outdated = [Outdated(*node, outdated=True) for node in self._watch.outdated()]
         return [Ready(holds=True), *links, *yielded, *silent, *outdated]

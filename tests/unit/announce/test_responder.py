@@ -221,6 +221,7 @@ def test_who_cannot_be_asked_is_not_silent(source: bytes | None) -> None:
     responder.events.clear()
     until(responder, 4.0)
     assert responder.events == []
+    assert not any(isinstance(event, Silent) for event in responder.standing(4.0)), "nor to an agent that restarts"
 
 
 def test_a_former_holder_that_still_answers_is_told_and_not_yielded_to() -> None:
