@@ -191,6 +191,8 @@ class Parts:
         self.ingest.changes.forget()
         # Else a Service that did not fit would have overrides until those before it are reconciled.
         self.ingest.count_overrides_in_force()
+        # Else farms would wait for a moment for nodes that have gone since this replica started.
+        self.ingest.settle_nodes()
         self.mark(self.cache.everything())
         if self._gateways is None:
             # Those of routes that were served before go.
@@ -199,6 +201,9 @@ class Parts:
 
     def mark(self, affected: Affected) -> None:
         """Queue what a change has made out of date."""
+        if self.ingest.pools is not None:
+            # In a standby, too, and before anybody gets an address of a pool that a new Node makes unacceptable.
+            affected |= self.ingest.pools.judge()
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self.active.is_set():
             held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()

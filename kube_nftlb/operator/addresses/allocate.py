@@ -48,13 +48,18 @@ def allocate(request: Request, book: Book) -> Outcome:
         return Outcome((), "NotAllowed", "the Service has no IP family yet (spec.ipFamilies)")
     had: dict[Family, Ip] = {}
     found: list[Ip] = []
+    less: list[Ip] = []
     refusals: list[Refusal] = []
     for family in request.families:
+        gone = less
         if (has := keeps(request, family, book)) is not None:
             had[family] = has
-        new = _new(request, family, has, book, found)
+            if not _is_shared(request, has, book):
+                gone = [*less, has]
+        new = _new(request, family, has, book, found, gone)
         if isinstance(new, Ip):
             found.append(new)
+            less = gone
         elif new is not None:
             refusals.append(new)
     if refusals and request.all_families:
@@ -64,14 +69,19 @@ def allocate(request: Request, book: Book) -> Outcome:
     return _outcome(request, tuple(gets[family] for family in request.families if family in gets), refusals, book)
 
 
-def _new(request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip]) -> Ip | Refusal | None:
-    """Return another address than a Service ``has``, or why it gets none that it asks for; None if it asks for none."""
+def _new(
+    request: Request, family: Family, has: Ip | None, book: Book, also: Sequence[Ip], less: Sequence[Ip]
+) -> Ip | Refusal | None:
+    """Return another address than a Service ``has``, or why it gets none that it asks for; None if it asks for none.
+
+    It gets ``also`` others in the same decision, and for this one it gives up ``less``.
+    """
     wanted = next((ip for ip in request.addresses if ip.family == family), None)
     if request.problem:
         return Refusal("NotAllowed", request.problem, asked=True)
     if wanted is not None:
-        return asked(request, wanted, book, also) if wanted != has else None
-    return any_free(request, family, book, also) if has is None else None
+        return asked(request, wanted, book, also, less) if wanted != has else None
+    return any_free(request, family, book, also, less) if has is None else None
 
 
 def _outcome(request: Request, addresses: tuple[Ip, ...], refusals: list[Refusal], book: Book) -> Outcome:
@@ -202,12 +212,19 @@ def _beyond_quota(
 ) -> Refusal | None:
     """Return a refusal if the namespace has as many addresses of a pool as it may; ``ip`` is one that is shared."""
     most = pool.spec.addresses_per_namespace if pool.spec is not None else None
+    # One that it shares counts already.
+    more = [each for each in also if not _is_shared(request, each, book)]
     has = book.of_namespace(pool, request.key.namespace)
-    has += sum(book.pool_of(each) is pool for each in also) - sum(book.pool_of(each) is pool for each in less)
+    has += sum(book.pool_of(each) is pool for each in more) - sum(book.pool_of(each) is pool for each in less)
     if most is None or has < most or (ip is not None and book.at(ip, request.key)):
         return None
     message = f"the namespace may have {most} addresses of the address pool {pool.name}, and has them"
     return Refusal("NotAllowed", f"{message} (addressesPerNamespace)", asked=ip is not None)
+
+
+def _is_shared(request: Request, ip: Ip, book: Book) -> bool:
+    """Return true if another of the same namespace has an address, too."""
+    return any(other.namespace == request.key.namespace for other in book.at(ip, request.key))
 
 
 def _kind(key: Holder) -> str:

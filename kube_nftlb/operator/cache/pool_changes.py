@@ -24,7 +24,7 @@ class PoolChanges:
     def __init__(self, cache: Cache, book: Book) -> None:
         self._cache = cache
         self._book = book
-        self._judged_at = -1
+        self._judged_at = (-1, -1)
         cache.reserved.of_load_balancers = self._of_load_balancers
 
     def replace(self, raws: Iterable[Json]) -> Affected:
@@ -46,20 +46,26 @@ class PoolChanges:
         """Remove a pool."""
         return self._put({name: pool for name, pool in self._book.pools.items() if name != raw["metadata"]["name"]})
 
-    def judge(self) -> Affected:
-        """Judge all pools anew if the cluster's own addresses have changed."""
-        pools, changes = self._book.pools, self._cache.reserved.changes
-        if not pools or changes == self._judged_at:
+    def judge(self, *, cluster_ips: bool = False) -> Affected:
+        """Judge all pools anew if the cluster's own addresses have changed.
+
+        Cluster IPs may change often: if nothing else has, that counts with ``cluster_ips`` alone.
+        """
+        pools, changes = self._book.pools, self._changes()
+        if not pools or changes[: 2 if cluster_ips else 1] == self._judged_at[: 2 if cluster_ips else 1]:
             return NOTHING
         self._judged_at = changes
         return self._put(pools) if problems(pools.values(), self._cluster()) != self._book.problems else NOTHING
 
     def _put(self, pools: Mapping[str, Pool]) -> Affected:
         before = {pool.name: pool.ranges for pool in self._book.accepted}
-        self._judged_at = self._cache.reserved.changes
+        self._judged_at = self._changes()
         moved = self._book.put_pools(list(pools.values()), self._cluster())
         same = before == {pool.name: pool.ranges for pool in self._book.accepted}
         return NOTHING if same else Affected(services=self._cache.service_index.asking() | moved)
+
+    def _changes(self) -> tuple[int, int]:
+        return self._cache.reserved.changes, self._cache.reserved.changed_cluster_ips
 
     def _cluster(self) -> ClusterAddresses:
         return ClusterAddresses(self._cache.reserved.addresses(), self._cache.reserved.ranges())

@@ -62,7 +62,9 @@ class Reserved:
         self.of_load_balancers: Callable[[str, ServiceKey], str | None] = lambda _, __: None
         """Returns what an address is, if it is for load balancers other than a Service."""
         self.changes = 0
-        """Counts what changes ``addresses`` or ``ranges``."""
+        """Counts what changes ``addresses`` or ``ranges``, other than cluster IPs."""
+        self.changed_cluster_ips = 0
+        """Counts changed cluster IPs while no ServiceCIDR is known, of whose range they would be."""
 
     def put_node(self, name: str, ips: Iterable[str] = (), pod_cidrs: tuple[IpNetwork, ...] = ()) -> NodeChange:
         """Add, replace or, without addresses and ranges, remove a Node."""
@@ -112,7 +114,7 @@ class Reserved:
             if self._cluster_ips.get(ip) == service:
                 del self._cluster_ips[ip]
         self._cluster_ips.update(dict.fromkeys(has, service))
-        self.changes += had != has and not self._service_cidrs
+        self.changed_cluster_ips += had != has and not self._service_cidrs
         return had ^ has
 
     def assignable(self) -> Iterator[IpNetwork]:

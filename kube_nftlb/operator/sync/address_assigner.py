@@ -103,7 +103,7 @@ class AddressAssigner:
         while True:
             await asyncio.sleep(_LOOK_S + _LOOK_EACH_S * (len(self._waiting) + others))
             if self._ingest.pools is not None:
-                self._on_change(self._ingest.pools.judge())
+                self._on_change(self._ingest.pools.judge(cluster_ips=True))
             if self._book.freed:
                 self._book.freed = False
                 self._queue.add_all(list(self._waiting))

@@ -4,12 +4,19 @@ import asyncio
 
 import pytest
 
-from kube_nftlb.kube.resources import FARMS, PODS, SERVICES
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, PODS, SERVICES
 from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.operator.addresses.allocate import allocate
+from kube_nftlb.operator.addresses.book import Book
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.parts import Parts
 from kube_nftlb.settings import OperatorSettings
 from tests.builders import raw_pod, raw_service, raw_service_farm
+from tests.builders.nodes import raw_nftlb_node, raw_node
+from tests.builders.pools import raw_balanced, raw_pool
 from tests.fakes.kube import FakeKube
 
 
@@ -34,3 +41,69 @@ async def test_a_new_leader_gives_no_overrides_that_do_not_fit_beside_those_in_f
     worker.cancel()
     made = [(write.name, len(write.body["spec"]["backendsFrom"][0]["overrides"])) for write in kube.writes]
     assert made == [("new--http", 0), ("old--http", 60)]
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_pool_that_has_the_address_of_a_node_is_refused_before_anybody_gets_an_address_of_it() -> None:
+    """Also in a replica that wrote nothing until now, and whichever it knew first."""
+    kube = FakeKube()
+    parts = Parts(kube, OperatorSettings(addresses=True))
+    pools, book = parts.ingest.pools, parts.cache.addresses
+    assert pools is not None
+    assert book is not None
+    book.put_namespaces({"default": {}})
+    parts.mark(pools.replace([raw_pool("office")]))
+    parts.mark(parts.ingest.put(SERVICES, kube.put(SERVICES, raw_balanced("web"))))
+    assert book.problems == {}
+    parts.mark(parts.ingest.put(NODES, raw_node("n1", addresses={"InternalIP": "192.0.2.1"})))
+    parts.activate()
+    writers = [asyncio.create_task(write()) for write in parts.writers()]
+    await asyncio.sleep(5)
+    for task in writers:
+        task.cancel()
+    assert book.has(ServiceKey("default", "web")) == ()
+    (condition,) = next(write.body["status"]["conditions"] for write in kube.writes if write.resource is SERVICES)
+    assert (condition["status"], condition["reason"]) == ("False", "NoPool")
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_new_leader_has_no_farm_wait_for_a_node_that_went_long_ago() -> None:
+    kube = FakeKube()
+    parts = Parts(kube, OperatorSettings())
+    for name in ("n1", "n2"):
+        for resource, raw in ((NODES, raw_node(name)), (NFTLB_NODES, raw_nftlb_node(name, watermark="9"))):
+            parts.mark(parts.ingest.put(resource, raw))
+    for resource in (NODES, NFTLB_NODES):
+        gone = {"metadata": {"name": "n2", "resourceVersion": "20"}}
+        parts.mark(parts.ingest.remove(resource, gone))
+    report = raw_nftlb_node("n1", watermark="99", slice_watermark="99")
+    report["metadata"]["resourceVersion"] = "21"
+    parts.mark(parts.ingest.put(NFTLB_NODES, report))
+    farm = raw_service_farm("web--http", version=30)
+    parts.mark(parts.ingest.put(FARMS, kube.put(FARMS, farm)))
+    await asyncio.sleep(600)
+    parts.activate()
+    worker = asyncio.create_task(parts.reconciler.statuses.work())
+    await asyncio.sleep(5)
+    worker.cancel()
+    written = [write.body["status"]["nodes"] for write in kube.writes if "nodes" in write.body["status"]]
+    assert written == ["1/1"]
+
+
+def test_a_service_made_anew_does_not_inherit_the_address_of_one_whose_end_nobody_saw() -> None:
+    cache = Cache(addresses=Book())
+    ingest, book = Ingest(cache), cache.addresses
+    assert ingest.pools is not None
+    assert book is not None
+    book.put_namespaces({"default": {}})
+    ingest.pools.replace([raw_pool("dmz", serviceSelector={"matchLabels": {"zone": "dmz"}})])
+    key = ServiceKey("default", "web")
+    for uid, zone, message in [("old", "dmz", "192.0.2.1 of"), ("new", "lan", "no accepted address pool")]:
+        raw = raw_balanced("web")
+        raw["metadata"] |= {"uid": uid, "labels": {"zone": zone}, "resourceVersion": {"old": "5", "new": "9"}[uid]}
+        ingest.put(SERVICES, raw)
+        request = book.request(key)
+        assert request is not None
+        outcome = allocate(request, book)
+        book.assign(key, outcome.addresses)
+        assert outcome.message.startswith(message)

@@ -371,6 +371,39 @@ def test_the_addresses_of_a_namespace_have_a_limit() -> None:
     assert texts(world.again(raw_balanced("b"))) == "192.0.2.1"
 
 
+@pytest.mark.parametrize(
+    ("limit", "before", "asks"),
+    [
+        (1, {}, {"annotations": {"addresses": "192.0.2.3"}}),
+        (1, {}, {"loadBalancerIP": "192.0.2.3"}),
+        (2, BOTH, {**BOTH, "annotations": {"addresses": "192.0.2.3,2001:db8::3"}}),
+    ],
+)
+def test_a_service_may_ask_for_another_address_though_its_namespace_has_all_that_it_may(
+    limit: int, before: Json, asks: Json
+) -> None:
+    world = World(raw_pool("pool", *DUAL, addressesPerNamespace=limit))
+    assert len(world.decide(raw_balanced("web", **before)).addresses) == limit
+    outcome = world.decide(raw_balanced("web", **asks))
+    assert outcome.reason == "Assigned"
+    assert texts(outcome) == "192.0.2.3 2001:db8::3"[: 9 if limit == 1 else None]
+
+
+def test_a_service_that_moves_away_from_an_address_that_it_shares_needs_one_place_more() -> None:
+    world = World(raw_pool(addressesPerNamespace=1))
+    world.gets(raw_balanced("a", annotations=KEY))
+    world.gets(raw_balanced("b", annotations=KEY, **PORT_81))
+    outcome = world.decide(raw_balanced("b", **PORT_81, annotations={**KEY, "addresses": "192.0.2.3"}))
+    assert (texts(outcome), outcome.reason) == ("192.0.2.1", "NotAllowed")
+
+
+@pytest.mark.parametrize("both", [BOTH, REQUIRED])
+def test_an_address_that_a_service_shares_counts_once_beside_the_second_that_it_gets(both: Json) -> None:
+    world = World(raw_pool("pool", *DUAL, addressesPerNamespace=2))
+    world.gets(raw_balanced("a", annotations=KEY))
+    assert world.gets(raw_balanced("b", annotations=KEY, **PORT_81, **both)) == "192.0.2.1 2001:db8::1"
+
+
 def test_the_numbers_of_a_pool_follow_whatever_happens() -> None:
     """The counters, and the lowest free address, are those that a count of all would give."""
     choice = random.Random(20261124)  # noqa: S311  # not for secrets
