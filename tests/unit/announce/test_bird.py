@@ -230,7 +230,9 @@ async def test_bird_is_asked_on_its_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "chunk", [b" a line\n" * 1000, b"a" * 100_000], ids=["lines without end", "a line without end"]
+    "chunk",
+    [b" a line of %b\n" % (b"many " * 200) * 10, b"a" * 100_000],
+    ids=["lines without end", "a line without end"],
 )
 async def test_an_answer_without_end_is_an_error(tmp_path: Path, chunk: bytes) -> None:
     async def bird(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
