@@ -93,7 +93,9 @@ class Parts:
             on_policies=self._policies.mark,
             conditions=self._conditions,
         )
-        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.ingest.put_api_host, self.mark)
+        self._api_addresses = ApiAddresses(
+            api_hosts, lambda: kube.servers.peers, self.ingest.services.put_api_host, self.mark
+        )
         self._pods = PodInformer(kube, self.ingest, self._events, self.mark)
         self._informers = Informers(kube, self.ingest, self.mark)
         self._addresses: AddressAssigner | None = None
@@ -190,9 +192,9 @@ class Parts:
         self.active.set()
         self.ingest.changes.forget()
         # Else a Service that did not fit would have overrides until those before it are reconciled.
-        self.ingest.count_overrides_in_force()
+        self.ingest.services.count_overrides_in_force()
         # Else farms would wait for a moment for nodes that have gone since this replica started.
-        self.ingest.settle_nodes()
+        self.ingest.nodes.flush()
         self.mark(self.cache.everything())
         if self._gateways is None:
             # Those of routes that were served before go.
@@ -235,7 +237,7 @@ class Parts:
     async def _settle_nodes(self) -> None:
         while True:
             await asyncio.sleep(_SETTLE_EVERY_S)
-            self.mark(self.ingest.settle_nodes())
+            self.mark(self.ingest.nodes.flush())
 
 
 def _profile(settings: OperatorSettings) -> Profile:

@@ -1,6 +1,6 @@
 """The objects that the operator has seen, with the indexes that decisions need, and the budgets of namespaces. No I/O.
 
-``service_changes``, ``farm_changes`` and ``node_changes`` change it, for ``ingest.Ingest`` alone.
+``ingest.Ingest`` changes it, with ``service_changes``, ``farm_changes`` and ``node_changes``.
 """
 
 import sys

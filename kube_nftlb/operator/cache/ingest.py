@@ -1,4 +1,4 @@
-"""The only writer of the cache: parse raw objects, put in what is news, and return what each change makes out of date.
+"""Parse raw objects, put into the cache what is news, and return what each change makes out of date.
 
 Informers, lists and answers to the operator's own writes all come through here. No I/O.
 """
@@ -29,7 +29,7 @@ from kube_nftlb.kube.resources import (
     JsonObject,
     Resource,
 )
-from kube_nftlb.operator.cache.affected import NOTHING, Affected
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
@@ -42,8 +42,7 @@ from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX, SOURCE_RANGES_READ_MAX
 from kube_nftlb.operator.model.gated_pods import parse_gated_pod
-from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
-from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.model.pods import parse_pod, pod_key
 
 
 class PendingChanges:
@@ -98,9 +97,9 @@ class Ingest:
         """The resourceVersions of objects that cannot be parsed. What was known of them before stays."""
         self.pools = PoolChanges(cache, cache.addresses) if cache.addresses is not None else None
         """None unless Services get addresses from pools."""
-        self._services = services = ServiceChanges(cache)
+        self.services = services = ServiceChanges(cache)
         self._farms = farms = FarmChanges(cache)
-        self._nodes = nodes = NodeChanges(cache)
+        self.nodes = nodes = NodeChanges(cache)
         self._kinds = {
             SERVICES: _Kind(cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, services.remove),
             ENDPOINT_SLICES: _Kind(cache.slices.versions, _name, self._put_slice, self._remove_slice),
@@ -157,52 +156,9 @@ class Ingest:
         """Return True for a Service that cannot be parsed: its farms stay as they are."""
         return (SERVICES, key) in self._unreadable
 
-    def set_progress(
-        self, key: FarmKey, *, accepted: bool, unfinished_since: int | None, endpoints_since: int | None
-    ) -> None:
-        """See ``Progress.set_farm``."""
-        self.cache.progress.set_farm(
-            key, accepted=accepted, unfinished_since=unfinished_since, endpoints_since=endpoints_since
-        )
-
-    def note_contact(self) -> None:
-        """Note that the API server answers: a node that has not reported is silent, not out of reach."""
-        self.cache.heartbeats.contact()
-
-    def settle_nodes(self) -> Affected:
-        """Have those nodes count as gone, or as back, that have been so for a while."""
-        return self._nodes.flush()
-
-    def set_policy_progress(self, key: PolicyKey, unfinished_since: int | None) -> None:
-        """Note the resourceVersion of a policy that some node has not reached, or None."""
-        self.cache.progress.set_policy(key, unfinished_since)
-
-    def refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> Affected:
-        """Note which external IPs a Service does not get, which the status of its farms says."""
-        if refused == self.cache.refused_ips.get(key, ()):
-            return NOTHING
-        self.cache.refused_ips[key] = refused
-        return Affected(farms=frozenset(farm.key for farm in self.cache.farms_of(key)))
-
-    def count_overrides(self, key: ServiceKey, annotated_pods: int) -> Affected:
-        """See ``ServiceChanges.count_overrides``."""
-        return self._services.count_overrides(key, annotated_pods)
-
-    def count_overrides_in_force(self) -> None:
-        """See ``ServiceChanges.count_overrides_in_force``."""
-        self._services.count_overrides_in_force()
-
-    def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
-        """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
-        return self._services.put_api_host(host, ips)
-
     def put_gated_pod(self, raw: JsonObject) -> None:
         """Put in a Pod with the readiness gate: what ``model.gated_pods.slim`` leaves of it."""
         self.cache.gates.put(pod_key(raw), parse_gated_pod(raw))
-
-    def remove_gated_pod(self, key: PodKey, version: int) -> None:
-        """Remove a Pod with the readiness gate, which is known to be gone at a resourceVersion."""
-        self.cache.gates.remove(key, version)
 
     def key(self, resource: Resource, raw: JsonObject) -> ObjectKey:
         """Return the key of an object in its kind's table."""
@@ -259,9 +215,9 @@ class Ingest:
         except ValidationError:
             # Its addresses stay its own.
             known = {"metadata": slim, "spec": {"type": "LoadBalancer"}, "status": status}
-            self._services.keep_addresses(ServiceKey(*_name(raw)), Service.model_validate(known))
+            self.services.keep_addresses(ServiceKey(*_name(raw)), Service.model_validate(known))
             raise
-        return self._services.put(service)
+        return self.services.put(service)
 
     def _labels(self, labels: dict[str, str]) -> dict[str, str]:
         # Pools select Services by any label.
@@ -271,7 +227,7 @@ class Ingest:
 
     def _put_core_node(self, raw: JsonObject) -> Affected:
         pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())
-        return self._nodes.put_core(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
+        return self.nodes.put_core(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
 
     def _put_service_cidrs(self, raw: JsonObject) -> Affected:
         cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())
@@ -279,11 +235,11 @@ class Ingest:
         # Without a condition it is in use: so does the API server judge it.
         ready = next((each["status"] for each in conditions if each["type"] == "Ready"), "True") == "True"
         assignable = ready and "deletionTimestamp" not in raw["metadata"]
-        return self._services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs, assignable=assignable)
+        return self.services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs, assignable=assignable)
 
     def _put_slice(self, raw: JsonObject) -> Affected:
         key, new = _name(raw), parse_slice(raw)
-        return self._farms.put_slice(key, _version(raw), new) | self._services.put_api_slice(key, new)
+        return self._farms.put_slice(key, _version(raw), new) | self.services.put_api_slice(key, new)
 
     def put_slice_again(self, raw: JsonObject) -> Affected:
         """Put in an EndpointSlice that was cut, since its namespace had too many endpoints, and has room now."""
@@ -292,7 +248,7 @@ class Ingest:
     def _remove_slice(self, key: SliceKey, version: int) -> Affected:
         affected = self._farms.remove_slice(key, version)
         is_gone = self.cache.slices.versions.get(key) is None
-        return affected | self._services.put_api_slice(key, None) if is_gone else affected
+        return affected | self.services.put_api_slice(key, None) if is_gone else affected
 
     def _put_farm(self, raw: JsonObject) -> Affected:
         return self._farms.put(*parse_farm(raw, self.cache.farms.get(FarmKey(*_name(raw)))))

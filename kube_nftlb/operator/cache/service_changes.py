@@ -16,6 +16,7 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_index import made_from
 from kube_nftlb.operator.farms.ports import cluster_ips, port_keys, serves
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
+from kube_nftlb.operator.model.rejections import Rejection
 
 _API_SERVER = ServiceKey("default", "kubernetes")
 
@@ -61,6 +62,13 @@ class ServiceChanges:
         if cache.addresses is not None:
             cache.addresses.remove(key)
         return Affected(services=frozenset({key, *refitted}) | asking)
+
+    def refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> Affected:
+        """Note which external IPs a Service does not get, which the status of its farms says."""
+        if refused == self._cache.refused_ips.get(key, ()):
+            return NOTHING
+        self._cache.refused_ips[key] = refused
+        return Affected(farms=frozenset(farm.key for farm in self._cache.farms_of(key)))
 
     def count_overrides(self, key: ServiceKey, annotated_pods: int) -> Affected:
         """Count the annotated Pods of a Service, once for each of its farms. Return the others that this affects."""

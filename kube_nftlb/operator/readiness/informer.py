@@ -34,7 +34,7 @@ class GatedPodInformer:
         version = int(listing.resource_version)
         listed = {pod_key(slimmed) for slimmed in listing.items}
         for key in self._ingest.cache.gates.pods.keys() - listed:
-            self._ingest.remove_gated_pod(key, version)
+            self._ingest.cache.gates.remove(key, version)
         for slimmed in listing.items:
             self._keep(slimmed)
         self.listed.set()
@@ -46,7 +46,7 @@ class GatedPodInformer:
             self._on_change()
 
     def _remove(self, raw: JsonObject) -> None:
-        self._ingest.remove_gated_pod(pod_key(raw), int(raw["metadata"]["resourceVersion"]))
+        self._ingest.cache.gates.remove(pod_key(raw), int(raw["metadata"]["resourceVersion"]))
         self._on_change()
 
     def _keep(self, slimmed: JsonObject) -> None:

@@ -109,7 +109,7 @@ class PolicyStatuses:
         now = timestamps.seconds(datetime.now(UTC))
         status = decide(policy, self._cache.farm_index.references[key], self._cache.debounced_nodes, now, refused)
         unfinished = status.programmed_nodes < status.total_nodes
-        self._ingest.set_policy_progress(key, policy.since if unfinished and not refused else None)
+        self._cache.progress.set_policy(key, policy.since if unfinished and not refused else None)
         return await self._write(policy, status) if status != policy.status else None
 
     async def _write(self, policy: PolicyRecord, status: PolicyStatus) -> float | None:

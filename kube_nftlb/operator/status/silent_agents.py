@@ -55,7 +55,7 @@ class SilentAgents:
             await self._kube.newest(NFTLB_NODES)
         except (errors.KubeError, errors.KubeUnreachableError):
             return
-        self._ingest.note_contact()
+        self._cache.heartbeats.contact()
         for name in self._cache.heartbeats.silent():
             known = self._cache.nodes.get(name)
             if known is not None and not known.silent:

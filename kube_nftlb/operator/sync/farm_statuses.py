@@ -16,8 +16,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
+from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord, changed_fields, status_digest
-from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
@@ -55,7 +55,7 @@ class StatusReconciler:
 
     def __init__(
         self,
-        ingest: Ingest,
+        cache: Cache,
         farm_writer: FarmWriter,
         farm_events: FarmEvents,
         forged_owners: ForgedOwners,
@@ -68,8 +68,7 @@ class StatusReconciler:
     ) -> None:
         self.queue: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self.budget = budget
-        self._ingest = ingest
-        self._cache = ingest.cache
+        self._cache = cache
         self._farm_writer = farm_writer
         self._farm_events = farm_events
         self._forged_owners = forged_owners
@@ -131,7 +130,7 @@ class StatusReconciler:
             each.about_farm(farm, status, problems)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
-        self._ingest.set_progress(
+        self._cache.progress.set_farm(
             key,
             accepted=accepted,
             unfinished_since=farm.since if unfinished else None,

@@ -55,7 +55,7 @@ class Reconciler:
             ingest.cache, planner, self.services.queue, self.routes, farm_writer, events, self._written
         )
         self.statuses = StatusReconciler(
-            ingest,
+            ingest.cache,
             farm_writer,
             farm_events,
             forged_owners,

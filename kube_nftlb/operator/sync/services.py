@@ -73,12 +73,12 @@ class ServiceReconciler:
         if self._planner.must_wait(key, pods):
             # Not to wait here: there are only so many workers.
             return _BUILDING_RETRY_S
-        self.queue.add_all(self._ingest.count_overrides(key, pods).services)
+        self.queue.add_all(self._ingest.services.count_overrides(key, pods).services)
         if (planned := await self._planner.plan(key, pods)) is None:
             return 0
         service, writes = planned
         refused_ips = tuple(each for each in writes.problems if each.reason == "ExternalIPRefused")
-        self._on_written(self._ingest.refuse_ips(key, refused_ips))
+        self._on_written(self._ingest.services.refuse_ips(key, refused_ips))
         result = await self._batch_writer.write(writes, self._refused.pop(key, set()))
         if result.more:
             self._refused[key] = result.refused

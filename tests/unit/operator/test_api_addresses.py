@@ -31,7 +31,11 @@ class Names:
         ingest = Ingest(self.cache)
         ingest.put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
         self.addresses = ApiAddresses(
-            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), ingest.put_api_host, self.affected.append, self._resolve
+            ["192.0.2.1", HOST, HOST, ""],
+            lambda: (PEER,),
+            ingest.services.put_api_host,
+            self.affected.append,
+            self._resolve,
         )
 
     async def _resolve(self, name: str) -> Collection[str]:

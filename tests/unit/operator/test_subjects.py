@@ -48,7 +48,7 @@ def test_the_gate_of_a_pod_exists_for_as_long_as_the_pod() -> None:
     part = Part(Subject(PODS, "default", "web", kept["metadata"]["uid"]), gated_pods.EVENT_PART)
     ingest.put_gated_pod(kept)
     assert exists(cache, part)
-    ingest.remove_gated_pod(PodKey("default", "web"), 1000)
+    ingest.cache.gates.remove(PodKey("default", "web"), 1000)
     assert not exists(cache, part)
 
 

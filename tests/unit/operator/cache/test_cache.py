@@ -360,21 +360,23 @@ def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
         FARMS,
         raw_service_farm("behind", version=10, port="behind", addresses=[{"ip": "10.96.0.12", "ports": "80"}]),
     )
-    ingest.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
-    ingest.set_progress(FarmKey("default", "behind"), accepted=True, unfinished_since=None, endpoints_since=30)
+    ingest.cache.progress.set_farm(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
+    ingest.cache.progress.set_farm(
+        FarmKey("default", "behind"), accepted=True, unfinished_since=None, endpoints_since=30
+    )
     ingest.put(NFTLB_NODES, raw_nftlb_node(**before))
     found = ingest.put(NFTLB_NODES, raw_nftlb_node(version=2, **after))
     clock.time += HOLD_S
-    assert {key.name for key in (found | ingest.settle_nodes()).farms} == affected
+    assert {key.name for key in (found | ingest.nodes.flush()).farms} == affected
 
 
 def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cache, ingest: Ingest) -> None:
     ingest.put(FARMS, raw_service_farm())
     ingest.put(NFTLB_NODES, raw_nftlb_node(slice_watermark="5"))
-    ingest.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=30)
-    ingest.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
+    ingest.cache.progress.set_farm(FARM, accepted=True, unfinished_since=10, endpoints_since=30)
+    ingest.cache.progress.set_farm(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
     assert ingest.put(NFTLB_NODES, raw_nftlb_node(slice_watermark="40", version=2)) == NOTHING
-    ingest.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=50)
+    ingest.cache.progress.set_farm(FARM, accepted=True, unfinished_since=10, endpoints_since=50)
     assert (len(cache.progress.farms), len(cache.progress.endpoints)) == (1, 1)
     ingest.remove(FARMS, raw_service_farm(version=11))
     assert (len(cache.progress.farms), len(cache.progress.endpoints)) == (0, 0)
@@ -387,7 +389,7 @@ def test_a_new_node_and_a_gone_one_matter_to_all_farms(ingest: Ingest, clock: Fa
     assert ingest.put(NFTLB_NODES, raw_nftlb_node()) == everything
     assert ingest.remove(NFTLB_NODES, raw_nftlb_node(version=2)) == NOTHING, "it may be back in a moment"
     clock.time += HOLD_S
-    assert ingest.settle_nodes() == everything
+    assert ingest.nodes.flush() == everything
 
 
 def test_the_farms_of_services_are_counted_before_they_are_made(cache: Cache, ingest: Ingest) -> None:

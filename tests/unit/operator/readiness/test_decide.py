@@ -221,7 +221,7 @@ def test_farms_do_not_list_one_that_is(operator: Operator, what: str) -> None:
     if what == "not ready any more":
         operator.pod(gate=True, containers="False", version=7)
     elif what == "gone":
-        operator.ingest.remove_gated_pod(POD, 7)
+        operator.cache.gates.remove(POD, 7)
     else:
         operator.pod(ip=OTHER_IP, uid="another", containers="False", version=7)
     assert gated_ips(operator.cache, WEB)["ipv4"] == []
@@ -235,7 +235,7 @@ def test_the_pods_of_a_namespace_take_turns(operator: Operator) -> None:
     assert len(gated_ips(operator.cache, WEB)["ipv4"]) == TURN
     assert gates.defer(POD)
     assert POD not in gates.turn("default")
-    operator.ingest.remove_gated_pod(PodKey("default", "p000"), 1000)
+    operator.cache.gates.remove(PodKey("default", "p000"), 1000)
     assert PodKey("default", f"p{TURN:03}") in gates.turn("default")
 
 

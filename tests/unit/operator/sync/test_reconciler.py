@@ -109,7 +109,7 @@ class Operator:
         """Let time pass, as the operator does."""
         for _ in range(seconds):
             await asyncio.sleep(1)
-            self.loop.mark(self.ingest.settle_nodes())
+            self.loop.mark(self.ingest.nodes.flush())
         await asyncio.sleep(0.1)
 
     def programmed(self) -> list[str]:
