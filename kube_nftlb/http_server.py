@@ -52,7 +52,6 @@ class Answer(NamedTuple):
 
 _LIMITS = Limits()
 
-
 Connections = dict[asyncio.StreamWriter, "HttpServer"]
 """Open connections, the oldest first."""
 

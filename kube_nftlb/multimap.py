@@ -13,9 +13,6 @@ class Multimap(Generic[K, V]):
     def __init__(self) -> None:
         self._values: dict[K, set[V]] = {}
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._values
-
     def get(self, key: K) -> Set[V]:
         """Return the values of a key."""
         return self._values.get(key, frozenset())
@@ -34,3 +31,7 @@ class Multimap(Generic[K, V]):
             values.discard(value)
             if not values:
                 del self._values[key]
+
+    def set(self, key: K, value: V, *, present: bool) -> None:
+        """Add a value to a key, or remove it."""
+        (self.add if present else self.discard)(key, value)

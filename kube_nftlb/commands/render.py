@@ -110,7 +110,7 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
             raw = _written(apply.body, raws.get(apply.key))
             raws[apply.key] = raw
             ingest.put(FARMS, raw)
-        if serves(service) and not cache.slices.of(key):
+        if serves(service) and not cache.slices.index.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice or workload in the manifests: no backends")
     view = ClusterView(
         [raw for _, raw in sorted(raws.items())],

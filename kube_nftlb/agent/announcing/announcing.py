@@ -186,7 +186,7 @@ class Announcing:
 
     def _awaits_plan(self) -> bool:
         """Return whether there are farms whose addresses ``Facts`` does not have yet."""
-        farms = (key for key in self._state.queue.pending if key not in self._state.load_balancers.keys)
+        farms = (key for key in self._state.queue.pending if key not in self._state.load_balancers.wanted)
         return any(wanted(self._state.index.get(key)) is not None for key in farms)
 
     async def _watch_links(self) -> None:

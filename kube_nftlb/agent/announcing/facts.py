@@ -137,7 +137,7 @@ class Facts:
             self._reaching(ip, able),
             gate.why_not_announce(farms, when_empty, here),
             gate.why_not_keep(farms, when_empty, here),
-            any(self.load_balancers.wanted(key).served for key in self.load_balancers.of(ip)),
+            any(self.load_balancers.wanted[key].served for key in self.load_balancers.farms.get(ip)),
         )
 
     def _reaching(self, ip: str, nodes: frozenset[str]) -> frozenset[str]:
@@ -147,7 +147,7 @@ class Facts:
         take no address from nodes that serve it. A farm without any endpoint does not count: whichever node has its
         clients refuses them.
         """
-        wanted = [(self.load_balancers.wanted(key), key.namespace) for key in self.load_balancers.of(ip)]
+        wanted = [(self.load_balancers.wanted[key], key.namespace) for key in self.load_balancers.farms.get(ip)]
         asking = sorted((each.rank, namespace, each.nodes) for each, namespace in wanted if each.nodes)
         if not asking:
             return nodes
@@ -158,19 +158,19 @@ class Facts:
         return reaching
 
     def _farms(self, ip: str) -> list[FarmHere]:
-        keys = self.load_balancers.of(ip)
+        keys = self.load_balancers.farms.get(ip)
         # What this node is not going to serve is no reason to keep clients from the other farms of the address.
-        served = [key for key in keys if self.load_balancers.wanted(key).served]
+        served = [key for key in keys if self.load_balancers.wanted[key].served]
         here = {key: self._farm(key, ip) for key in served or keys}
-        able = [each for key, each in here.items() if each.programmed or not self.load_balancers.wanted(key).stays]
+        able = [each for key, each in here.items() if each.programmed or not self.load_balancers.wanted[key].stays]
         return able or list(here.values())
 
     def _farm(self, key: FarmKey, ip: str) -> FarmHere:
         newest, name = self.newest(key), "/".join(key)
         uid, generation = (newest.uid, newest.generation) if newest is not None else (None, 1)
-        now, then = self.load_balancers.in_kernel(key), self.load_balancers.succeeds(key)
+        now, then = self.load_balancers.in_kernel.get(key), self.load_balancers.successors.get(key)
         if now is not None and ip in now.ips and now.version.uid == uid:
-            if self.load_balancers.wanted(key).stays:
+            if self.load_balancers.wanted[key].stays:
                 # One tenant's farm is no reason to keep a Gateway's address from all others.
                 generation = now.version.generation
             return FarmHere(name, generation, now.version.generation, now.reached, now.serving, now.refuses)

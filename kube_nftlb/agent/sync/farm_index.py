@@ -296,4 +296,4 @@ class FarmIndex:
 
     def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
         for service in services(farm.spec.backends_from, key.namespace) if farm is not None else ():
-            (self._referring.add if join else self._referring.discard)(service, key)
+            self._referring.set(service, key, present=join)

@@ -3,7 +3,7 @@
 It is what nodes announce addresses by, so that nobody is told of an address before it is served.
 """
 
-from collections.abc import Callable, Collection, KeysView, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import selection
@@ -49,56 +49,38 @@ class LoadBalancers:
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change."""
-        self._wanted: dict[FarmKey, Wanted] = {}
-        self._in_kernel: dict[FarmKey, InKernel] = {}
-        self._successors: dict[FarmKey, InKernel] = {}
-        """Farms that are to have addresses of farms which go in the same batch, with what they have of these then."""
-        self._keys: Multimap[str, FarmKey] = Multimap()
+        self.farms: Multimap[str, FarmKey] = Multimap()
+        """The farms that have each address."""
+        self.wanted: dict[FarmKey, Wanted] = {}
+        """What each of these farms wants."""
+        self.in_kernel: dict[FarmKey, InKernel] = {}
+        """What the kernel has of farms for sure."""
+        self.successors: dict[FarmKey, InKernel] = {}
+        """Farms that are to have addresses of farms which go in the same batch, with what they have of these then.
+
+        The kernel never is without them, though it is not known yet whether it has them of this farm.
+        """
 
     @property
     def ips(self) -> Collection[str]:
         """All addresses."""
-        return self._keys.keys()
-
-    @property
-    def keys(self) -> KeysView[FarmKey]:
-        """All farms."""
-        return self._wanted.keys()
-
-    def of(self, ip: str) -> Collection[FarmKey]:
-        """Return the farms that have an address."""
-        return self._keys.get(ip)
-
-    def wanted(self, key: FarmKey) -> Wanted:
-        """Return what a farm of ``of`` wants."""
-        return self._wanted[key]
-
-    def in_kernel(self, key: FarmKey) -> InKernel | None:
-        """Return what the kernel has of a farm for sure; None if that is nothing."""
-        return self._in_kernel.get(key)
-
-    def succeeds(self, key: FarmKey) -> InKernel | None:
-        """Return what a farm is to have of addresses that other farms leave to it; None if that is nothing.
-
-        The kernel never is without them, though it is not known yet whether it has them of this farm.
-        """
-        return self._successors.get(key)
+        return self.farms.keys()
 
     def planned(self, key: FarmKey, farm: Farm | None, *, served: bool = True, stays: bool = False) -> None:
         """Take a farm that is planned, with the backends that it refers to; None if it is gone."""
-        before, after = self._wanted.get(key), wanted(farm)
+        before, after = self.wanted.get(key), wanted(farm)
         if farm is not None and after is not None:
             after = after._replace(served=served, stays=stays and farm.metadata.route is not None)
         if before == after:
             return
         for ip in before.ips if before is not None else ():
-            self._keys.discard(ip, key)
+            self.farms.discard(ip, key)
         for ip in after.ips if after is not None else ():
-            self._keys.add(ip, key)
+            self.farms.add(ip, key)
         if after is not None:
-            self._wanted[key] = after
+            self.wanted[key] = after
         else:
-            del self._wanted[key]
+            del self.wanted[key]
         self.on_change()
 
     def changes(self, batch: Mapping[FarmKey, InKernel | None]) -> None:
@@ -109,42 +91,42 @@ class LoadBalancers:
         before = {key: self._ips(key) for key in batch}
         given_up = {ip for key, now in batch.items() for ip in before[key] if now is None or ip not in now.ips}
         for key, now in batch.items():
-            was, _ = self._in_kernel.pop(key, None), self._successors.pop(key, None)
+            was, _ = self.in_kernel.pop(key, None), self.successors.pop(key, None)
             if now is None:
                 continue
             ips = now.ips & (given_up | before[key])
             if was is not None:
                 reached = min(was.reached, now.reached)
-                self._in_kernel[key] = now._replace(version=was.version, ips=was.ips & now.ips, reached=reached)
+                self.in_kernel[key] = now._replace(version=was.version, ips=was.ips & now.ips, reached=reached)
                 ips -= was.ips
             if ips:
-                self._successors[key] = now._replace(ips=ips)
+                self.successors[key] = now._replace(ips=ips)
         if any(before.values()):
             self.on_change()
 
     def refused(self, key: FarmKey) -> None:
         """Take note that a farm stays as it is, so it has no address of others."""
-        if self._successors.pop(key, None) is not None:
+        if self.successors.pop(key, None) is not None:
             self.on_change()
 
     def _ips(self, key: FarmKey) -> frozenset[str]:
-        known = (self._in_kernel.get(key), self._successors.get(key))
+        known = (self.in_kernel.get(key), self.successors.get(key))
         return frozenset(ip for each in known if each is not None for ip in each.ips)
 
     def verified(self, key: FarmKey, now: InKernel | None) -> None:
         """Take a farm that was compared with the kernel; None if it has no load balancer address."""
-        self._successors.pop(key, None)
-        if now == self._in_kernel.get(key):
+        self.successors.pop(key, None)
+        if now == self.in_kernel.get(key):
             return
         if now is not None:
-            self._in_kernel[key] = now
+            self.in_kernel[key] = now
         else:
-            del self._in_kernel[key]
+            del self.in_kernel[key]
         self.on_change()
 
     def keep(self, is_programmed: Callable[[FarmKey], bool]) -> None:
         """Forget the farms that no engine has any more."""
-        gone = {*self._in_kernel, *self._successors}
+        gone = {*self.in_kernel, *self.successors}
         self.changes({key: None for key in gone if not is_programmed(key)})
 
 

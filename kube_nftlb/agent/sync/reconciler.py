@@ -138,7 +138,7 @@ class Reconciler:
         if since_s > timing.maintain_every_s or self._repair.is_due(since_s):
             await self._maintain()
         # Clients wait for addresses that are announced once their farms are verified.
-        urgent = not state.queue.unverified.keys().isdisjoint(state.load_balancers.keys)
+        urgent = not state.queue.unverified.keys().isdisjoint(state.load_balancers.wanted)
         urgent |= state.queue.overdue(timing.verify_within_s, self._clock.now())
         if state.queue.unverified and (urgent or await self._quiet(timing.verify_after_s)):
             await self._verify()

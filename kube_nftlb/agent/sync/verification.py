@@ -44,7 +44,7 @@ class Verification:
     async def verify_some(self) -> None:
         """Verify the farms that were applied first, before others those whose addresses are announced once they are."""
         queue = self._state.queue
-        for key, refused in queue.to_verify(self._timing.verify_batch, self._state.load_balancers.keys):
+        for key, refused in queue.to_verify(self._timing.verify_batch, self._state.load_balancers.wanted.keys()):
             await self._verify(key, refused)
             if key in queue.unverified:
                 queue.verified(key)

@@ -184,7 +184,7 @@ class Book:
             if each.family != family:
                 continue
             number = max(each.first, start)
-            while number <= each.last and Ip(family, number) in self._holders_at:
+            while number <= each.last and self._holders_at.get(Ip(family, number)):
                 number += 1
             if number <= each.last:
                 self._first_free[pool.name, family] = number

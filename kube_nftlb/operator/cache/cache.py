@@ -141,18 +141,18 @@ class Cache:
 
     def farms_of(self, service: ServiceKey) -> list[FarmRecord]:
         """Return all farms that the operator made from a Service, which may not exist anymore."""
-        farms = (self.farms.get(key) for key in self.farm_index.made_from(service))
+        farms = (self.farms.get(key) for key in self.farm_index.made_from.get(service))
         return sorted(farm for farm in farms if farm is not None)
 
     def is_served(self, service: ServiceKey) -> bool:
         """Return True if a Service has farms, or is to have some."""
         is_to_have = bool(self.service_index.ports(service)) and not self.budgets.services.refuses(service)
-        return is_to_have or bool(self.farm_index.made_from(service))
+        return is_to_have or bool(self.farm_index.made_from.get(service))
 
     def ports_without_farm(self, service: ServiceKey) -> list[PortKey]:
         """Return the ports of a Service, one for each family, whose farms do not exist yet."""
         expected = self.service_index.ports(service)
-        if len(self.farm_index.made_from(service)) >= len(expected) or self.budgets.services.refuses(service):
+        if len(self.farm_index.made_from.get(service)) >= len(expected) or self.budgets.services.refuses(service):
             return []
         with_farm = {farm.port._replace(external=False) for farm in self.farms_of(service) if farm.port is not None}
         ports = dict.fromkeys(port._replace(external=False) for port in expected)
@@ -169,5 +169,5 @@ class Cache:
 
     def everything(self) -> Affected:
         """Return all policies, farms and Services, including deleted Services that still have farms."""
-        services = frozenset(self.services.keys() | self.farm_index.services())
+        services = frozenset(self.services.keys() | self.farm_index.made_from.keys())
         return Affected(services, frozenset(self.farms.keys()), frozenset(self.policies.keys()))

@@ -99,11 +99,11 @@ class FarmChanges:
         """Return the farms that follow a change of endpoints. Overrides are in farms, all else follows by reference."""
         namespace, _ = key
         annotated = any(self._cache.pods.get(PodKey(namespace, pod)) is not None for pod in change.pods)
-        farms = set[FarmKey]().union(*(self._cache.farm_index.referring(service) for service in change.services))
+        farms = set[FarmKey]().union(*(self._cache.farm_index.referring.get(service) for service in change.services))
         for service in change.services:
             self._forget_unused(service)
         return Affected(frozenset(change.services if annotated else ()), frozenset(farms))
 
     def _forget_unused(self, service: ServiceKey) -> None:
-        if not self._cache.farm_index.referring(service):
+        if not self._cache.farm_index.referring.get(service):
             self._cache.slices.forget_unused(service)

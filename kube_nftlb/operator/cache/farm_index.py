@@ -1,7 +1,6 @@
 """Farms by the Services that they were made from or refer to, and the policies that they refer to. No I/O."""
 
 from collections import Counter
-from collections.abc import Collection, KeysView, Set
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
@@ -16,11 +15,16 @@ class FarmIndex:
     def __init__(self) -> None:
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
-        self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
-        self._listing: Multimap[ServiceKey, FarmKey] = Multimap()
-        self._balanced: Multimap[str, FarmKey] = Multimap()
-        self._inside: Multimap[str, FarmKey] = Multimap()
-        self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
+        self.made_from: Multimap[ServiceKey, FarmKey] = Multimap()
+        """The farms that the operator made from each Service, which may not exist anymore."""
+        self.referring: Multimap[ServiceKey, FarmKey] = Multimap()
+        """The farms that refer to the endpoints of each Service."""
+        self.listing: Multimap[ServiceKey, FarmKey] = Multimap()
+        """The farms made from each Service that list IPs of gated Pods."""
+        self.balanced: Multimap[str, FarmKey] = Multimap()
+        """The farms that have each load balancer address."""
+        self.inside: Multimap[str, FarmKey] = Multimap()
+        """The farms of routes that have each cluster IP."""
 
     def move(self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None) -> None:
         """Replace a farm by its new state; None is one that does not exist."""
@@ -32,43 +36,19 @@ class FarmIndex:
         for record, join in ((before, False), (after, True)):
             if record is not None and record.reference is not None:
                 for service in record.reference.services:
-                    (self._referring.add if join else self._referring.discard)(service, key)
+                    self.referring.set(service, key, present=join)
             for ip in record.balanced if record is not None else ():
-                (self._balanced.add if join else self._balanced.discard)(ip, key)
+                self.balanced.set(ip, key, present=join)
             for ip in record.cluster_ips if record is not None else ():
-                (self._inside.add if join else self._inside.discard)(ip, key)
+                self.inside.set(ip, key, present=join)
             if (maker := made_from(record)) is not None:
-                (self._farms_of.add if join else self._farms_of.discard)(maker, key)
+                self.made_from.set(maker, key, present=join)
                 if record is not None and record.reference is not None and record.reference.gated_ips:
-                    (self._listing.add if join else self._listing.discard)(maker, key)
-
-    def made_from(self, service: ServiceKey) -> Set[FarmKey]:
-        """Return the farms that the operator made from a Service, which may not exist anymore."""
-        return self._farms_of.get(service)
-
-    def services(self) -> KeysView[ServiceKey]:
-        """Return the Services with farms."""
-        return self._farms_of.keys()
-
-    def referring(self, service: ServiceKey) -> Set[FarmKey]:
-        """Return the farms that refer to the endpoints of a Service."""
-        return self._referring.get(service)
-
-    def with_address(self, ip: str) -> Set[FarmKey]:
-        """Return the farms that have a load balancer address."""
-        return self._balanced.get(ip)
-
-    def with_cluster_ip(self, ip: str) -> Set[FarmKey]:
-        """Return the farms of routes that have a cluster IP."""
-        return self._inside.get(ip)
+                    self.listing.set(maker, key, present=join)
 
     def has_cluster_ips(self) -> bool:
         """Return True if farms of routes have cluster IPs."""
-        return bool(self._inside.keys())
-
-    def listing(self) -> Collection[ServiceKey]:
-        """Return the Services with farms that list IPs of gated Pods."""
-        return self._listing.keys()
+        return bool(self.inside.keys())
 
 
 def policies_of(farm: FarmRecord | None) -> list[PolicyKey]:

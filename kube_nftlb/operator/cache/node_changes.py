@@ -70,7 +70,7 @@ class NodeChanges:
         for said, says in ((before.failed, node.failed), (before.warnings, node.warnings)):
             farms.update(key for (key, _), _ in said.items() ^ says.items())
         for ip in before.announced ^ node.announced:
-            farms.update(cache.farm_index.with_address(ip))
+            farms.update(cache.farm_index.balanced.get(ip))
         if namespaces := before.failed_namespaces ^ node.failed_namespaces:
             farms.update(key for key, _ in cache.farms.items() if key.namespace in namespaces)
         return cache.progress.between(before, node) | Affected(farms=frozenset(farms))

@@ -77,12 +77,12 @@ class Reserved:
             self._ips_of[name] = after
         if pod_cidrs:
             self._pod_cidrs_of[name] = pod_cidrs
-        come = frozenset(ip for ip in after - before if ip not in self._nodes_at)
+        come = frozenset(ip for ip in after - before if not self._nodes_at.get(ip))
         for ip in after - before:
             self._nodes_at.add(ip, name)
         for ip in before - after:
             self._nodes_at.discard(ip, name)
-        return NodeChange(ranges, frozenset(ip for ip in before - after if ip not in self._nodes_at), come)
+        return NodeChange(ranges, frozenset(ip for ip in before - after if not self._nodes_at.get(ip)), come)
 
     def put_service_cidrs(self, name: str, cidrs: tuple[IpNetwork, ...], *, assignable: bool = True) -> bool:
         """Add or replace a ServiceCIDR; without ranges, remove it. Return True if its ranges are different.

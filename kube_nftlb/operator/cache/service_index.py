@@ -35,7 +35,7 @@ class ServiceIndex:
             self._in.discard(key.namespace, key)
         for service, join in ((before, False), (after, True)):
             for ip in external_ips(service) if service is not None else ():
-                (self._asking.add if join else self._asking.discard)(ip, key)
+                self._asking.set(ip, key, present=join)
 
     def in_namespace(self, namespace: str) -> Set[ServiceKey]:
         """Return the Services of a namespace."""

@@ -1,6 +1,6 @@
 """EndpointSlices in the cache. No I/O."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
@@ -22,16 +22,13 @@ class SliceCache:
         """``endpoints_max`` limits the endpoints of each namespace."""
         self.versions: VersionedMap[SliceKey, int] = VersionedMap(int)
         """The resourceVersions of all EndpointSlices."""
-        self._index = SliceIndex(endpoints_max)
+        self.index = SliceIndex(endpoints_max)
+        """All of them, as far as their namespaces have room."""
         self._changed_at: dict[ServiceKey, int] = {}
-
-    def of(self, service: ServiceKey) -> Iterable[Slice]:
-        """Return all EndpointSlices of a Service."""
-        return self._index.of(service)
 
     def pods_of(self, service: ServiceKey) -> set[str]:
         """Return the names of the Pods among the endpoints of a Service."""
-        return {pod for each in self.of(service) for pod in _pods_of(each)}
+        return {pod for each in self.index.of(service) for pod in _pods_of(each)}
 
     def changed_at(self, service: ServiceKey) -> int:
         """Return the resourceVersion at which the endpoints of a Service last changed; 0 if it never had any.
@@ -39,18 +36,6 @@ class SliceCache:
         Their deletion counts until ``forget_unused``.
         """
         return self._changed_at.get(service, 0)
-
-    def is_cut(self, service: ServiceKey) -> bool:
-        """Return True if endpoints of a Service are left out because its namespace has too many."""
-        return self._index.is_cut(service)
-
-    def cut_with_room(self) -> list[SliceKey]:
-        """Return the slices that would get back endpoints that were left out."""
-        return self._index.cut_with_room()
-
-    def get(self, key: SliceKey) -> Slice | None:
-        """Return an EndpointSlice as far as its namespace had room for it."""
-        return self._index.get(key)
 
     def put_again(self, key: SliceKey, version: int, new: Slice | None) -> SliceChange:
         """Replace an EndpointSlice that was cut; its version may be the known one."""
@@ -69,13 +54,13 @@ class SliceCache:
 
     def forget_unused(self, service: ServiceKey) -> None:
         """Forget when the slices of a Service changed, if none is left."""
-        if not self._index.of(service):
+        if not self.index.of(service):
             self._changed_at.pop(service, None)
 
     def _move(self, key: SliceKey, new: Slice | None, version: int) -> SliceChange:
-        had = _pods_of(self._index.get(key))
-        services = self._index.put(key, new)
-        has = _pods_of(self._index.get(key))
+        had = _pods_of(self.index.get(key))
+        services = self.index.put(key, new)
+        has = _pods_of(self.index.get(key))
         for service in services:
             # A list delivers the slices of a Service in any order.
             self._changed_at[service] = max(version, self.changed_at(service))

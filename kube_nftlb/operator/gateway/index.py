@@ -22,85 +22,67 @@ class References:
         self._parents: dict[RouteKey, frozenset[ParentKey]] = {}
         self._routes_of: Multimap[ParentKey, RouteKey] = Multimap()
         self._services: dict[RouteKey, frozenset[ObjectKey]] = {}
-        self._routes_to: Multimap[ObjectKey, RouteKey] = Multimap()
         self._routes_into: Multimap[str, RouteKey] = Multimap()
-        self._routes_in: Multimap[str, RouteKey] = Multimap()
-        self._gateway_of: dict[ObjectKey, ObjectKey] = {}
-        self._sets_in: Multimap[str, ObjectKey] = Multimap()
-        self._sets_of: Multimap[ObjectKey, ObjectKey] = Multimap()
         self._class_of: dict[ObjectKey, str] = {}
-        self._of_class: Multimap[str, ObjectKey] = Multimap()
+        self.routes_to: Multimap[ObjectKey, RouteKey] = Multimap()
+        """The routes that refer to each Service."""
+        self.routes_in: Multimap[str, RouteKey] = Multimap()
+        """The routes of each namespace."""
+        self.gateway_of: dict[ObjectKey, ObjectKey] = {}
+        """The Gateway that each ListenerSet refers to."""
+        self.sets_in: Multimap[str, ObjectKey] = Multimap()
+        """The ListenerSets of each namespace."""
+        self.sets_of: Multimap[ObjectKey, ObjectKey] = Multimap()
+        """The ListenerSets that refer to each Gateway."""
+        self.of_class: Multimap[str, ObjectKey] = Multimap()
+        """The Gateways of each class."""
 
     def put_gateway(self, key: ObjectKey, gateway: Gateway | None) -> None:
         """Add, replace or (None) remove a Gateway."""
-        _put(self._class_of, self._of_class, key, gateway.spec.gateway_class_name if gateway is not None else None)
+        _put(self._class_of, self.of_class, key, gateway.spec.gateway_class_name if gateway is not None else None)
 
     def put_set(self, key: ObjectKey, listener_set: ListenerSet | None) -> None:
         """Add, replace or (None) remove a ListenerSet."""
-        _put(self._gateway_of, self._sets_of, key, _gateway(listener_set) if listener_set is not None else None)
-        (self._sets_in.add if listener_set is not None else self._sets_in.discard)(key.namespace, key)
+        _put(self.gateway_of, self.sets_of, key, _gateway(listener_set) if listener_set is not None else None)
+        self.sets_in.set(key.namespace, key, present=listener_set is not None)
 
     def put_route(self, key: RouteKey, route: Route | None) -> None:
         """Add, replace or (None) remove a route."""
         for parent in self._parents.pop(key, ()):
             self._routes_of.discard(parent, key)
         for service in self._services.pop(key, ()):
-            self._routes_to.discard(service, key)
+            self.routes_to.discard(service, key)
             self._routes_into.discard(service.namespace, key)
         if route is None:
-            self._routes_in.discard(key.namespace, key)
+            self.routes_in.discard(key.namespace, key)
             return
-        self._routes_in.add(key.namespace, key)
+        self.routes_in.add(key.namespace, key)
         self._parents[key] = frozenset(parent for _, parent in parents(route))
         self._services[key] = frozenset(services_of(route))
         for parent in self._parents[key]:
             self._routes_of.add(parent, key)
         for service in self._services[key]:
-            self._routes_to.add(service, key)
+            self.routes_to.add(service, key)
             if service.namespace != key.namespace:
                 self._routes_into.add(service.namespace, key)
-
-    def of_class(self, name: str) -> Set[ObjectKey]:
-        """Return the Gateways of a class."""
-        return self._of_class.get(name)
-
-    def gateway_of(self, listener_set: ObjectKey) -> ObjectKey | None:
-        """Return the Gateway that a ListenerSet refers to."""
-        return self._gateway_of.get(listener_set)
-
-    def sets_of(self, gateway: ObjectKey) -> Set[ObjectKey]:
-        """Return the ListenerSets that refer to a Gateway."""
-        return self._sets_of.get(gateway)
 
     def gateways(self, route: RouteKey) -> set[ObjectKey]:
         """Return the Gateways that a route refers to, itself or by a ListenerSet."""
         found = (
-            parent.key if parent.kind == "Gateway" else self._gateway_of.get(parent.key)
+            parent.key if parent.kind == "Gateway" else self.gateway_of.get(parent.key)
             for parent in self._parents.get(route, ())
         )
         return {gateway for gateway in found if gateway is not None}
 
-    def sets_in(self, namespace: str) -> Set[ObjectKey]:
-        """Return the ListenerSets of a namespace."""
-        return self._sets_in.get(namespace)
-
-    def routes_in(self, namespace: str) -> Set[RouteKey]:
-        """Return the routes of a namespace."""
-        return self._routes_in.get(namespace)
-
     def routes(self, gateway: ObjectKey) -> Iterator[RouteKey]:
         """Yield the routes that refer to a Gateway, or to one of its ListenerSets; some of them several times."""
         yield from self._routes_of.get(ParentKey("Gateway", gateway))
-        for each in self._sets_of.get(gateway):
+        for each in self.sets_of.get(gateway):
             yield from self.routes_of_set(each)
 
     def routes_of_set(self, listener_set: ObjectKey) -> Set[RouteKey]:
         """Return the routes that refer to a ListenerSet."""
         return self._routes_of.get(ParentKey("ListenerSet", listener_set))
-
-    def routes_to(self, service: ObjectKey) -> Set[RouteKey]:
-        """Return the routes that refer to a Service."""
-        return self._routes_to.get(service)
 
     def routes_with(self, permissions: Iterable[Permission]) -> set[RouteKey]:
         """Return the routes whose references need one of these permissions."""
@@ -109,7 +91,7 @@ class References:
             sources.setdefault(ObjectKey(each.namespace, each.service), set()).add((each.kind, each.source))
         found: set[RouteKey] = set()
         for service, of in sources.items():
-            routes = self._routes_to.get(service) if service.name != ALL else self._routes_into.get(service.namespace)
+            routes = self.routes_to.get(service) if service.name != ALL else self._routes_into.get(service.namespace)
             found.update(route for route in routes if (route.kind, route.namespace) in of)
         return found
 

@@ -102,7 +102,7 @@ class Planner:
         affected.gateways.update(gateway for farm in changes.farms if (gateway := self._farms.get(farm)) is not None)
         affected.add_subjects(changes.gateways)
         for name in changes.classes:
-            affected.add_subjects(references.of_class(name))
+            affected.add_subjects(references.of_class.get(name))
         for key in changes.gateways:
             references.put_gateway(key, objects.gateways.get(key))
         for key in changes.listener_sets:
@@ -119,10 +119,10 @@ class Planner:
 
     def _follow_namespace(self, namespace: str, affected: Affected) -> None:
         """Have what a namespace has judged again, by its labels."""
-        for listener_set in self._references.sets_in(namespace):
-            if (gateway := self._references.gateway_of(listener_set)) is not None:
+        for listener_set in self._references.sets_in.get(namespace):
+            if (gateway := self._references.gateway_of.get(listener_set)) is not None:
                 affected.add_sets([listener_set], gateway)
-        for route in self._references.routes_in(namespace):
+        for route in self._references.routes_in.get(namespace):
             affected.add_route(route, self._references.gateways(route))
 
     def _follow_routes(self, changes: Changes, affected: Affected) -> None:
@@ -131,7 +131,7 @@ class Planner:
         permissions = {each for key in changes.grants for each in self._grants.put(key, objects.grants.get(key))}
         outdated |= references.routes_with(permissions)
         for service in changes.services:
-            outdated |= references.routes_to(ObjectKey(*service))
+            outdated |= references.routes_to.get(ObjectKey(*service))
         for key in changes.routes:
             affected.add_route(key, references.gateways(key))
             references.put_route(key, objects.routes.get(key))
@@ -177,7 +177,7 @@ class Planner:
             return
         whole = before is None or key in affected.subjects
         if whole:
-            sets = {*sets, *self._references.sets_of(key)}
+            sets = {*sets, *self._references.sets_of.get(key)}
         admitted = {each for each in sets if self._sets.admits(gateway, each)}
         routes = affected.routes.get(key, set())
         refused = {each: self._sets.refused(key, each) for each in sets - admitted}
@@ -256,7 +256,7 @@ class Planner:
         if key not in self._backends:
             self._resolve(key)
         labels = self._objects.namespaces.get(key.namespace)
-        sets = self._references.sets_of(subject.key)
+        sets = self._references.sets_of.get(subject.key)
         return Candidate(route, attach(subject.key, sets, subject.sections, key, route, labels), self._backends[key])
 
     def _parent_statuses(self, route: RouteKey) -> tuple[ParentStatus, ...]:

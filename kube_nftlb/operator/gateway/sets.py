@@ -27,12 +27,12 @@ class ListenerSets:
     def follow(self, key: ObjectKey, affected: Affected) -> None:
         """Have its Gateways look at a ListenerSet, and at those that are too many since, or no more."""
         listener_set = self._objects.listener_sets.get(key)
-        before = self._references.gateway_of(key)
+        before = self._references.gateway_of.get(key)
         self._references.put_set(key, listener_set)
-        gateway = self._references.gateway_of(key)
+        gateway = self._references.gateway_of.get(key)
         if before is not None and before != gateway:
             affected.add_sets({key, *self._budgets[before].remove(key)}, before)
-            if not self._references.sets_of(before):
+            if not self._references.sets_of.get(before):
                 del self._budgets[before]
         if gateway is not None and listener_set is not None:
             budget = self._budgets.setdefault(gateway, Budget(SETS_MAX))
@@ -41,14 +41,14 @@ class ListenerSets:
     def admits(self, gateway: Gateway, key: ObjectKey) -> bool:
         """Return True if a ListenerSet is one of a Gateway."""
         parent = ObjectKey(gateway.metadata.namespace, gateway.metadata.name)
-        if self._references.gateway_of(key) != parent or self._budgets[parent].refuses(key):
+        if self._references.gateway_of.get(key) != parent or self._budgets[parent].refuses(key):
             return False
         return admits_sets(gateway, key.namespace, self._objects.namespaces.get(key.namespace))
 
     def refused(self, gateway: ObjectKey, key: ObjectKey) -> GatewayStatus | None:
         """Return the status of a ListenerSet that is not one of a Gateway; None if it does not refer to it."""
         listener_set = self._objects.listener_sets.get(key)
-        if listener_set is None or self._references.gateway_of(key) != gateway:
+        if listener_set is None or self._references.gateway_of.get(key) != gateway:
             return None
         of_namespace = f"ListenerSets of the namespace {key.namespace}"
         problem = Problem("NotAllowed", f"the Gateway does not admit {of_namespace} (spec.allowedListeners)")

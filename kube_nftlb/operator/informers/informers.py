@@ -54,7 +54,7 @@ class Informers:
         def put(raw: JsonObject) -> None:
             self._change(ENDPOINT_SLICES, raw, lambda _, each: self._ingest.put_slice_again(each))
 
-        await read_again(self._kube, ENDPOINT_SLICES, self._ingest.cache.slices, put)
+        await read_again(self._kube, ENDPOINT_SLICES, self._ingest.cache.slices.index, put)
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
         self._put(resource, raw)

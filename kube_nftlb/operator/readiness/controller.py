@@ -87,7 +87,7 @@ class ReadinessGateController:
                 self._checks.add_all(gates.turn(namespace))
             for key in [key for key in self._since if not self._waits(key)]:
                 self._forget(key)
-            listing = set(self._cache.farm_index.listing())
+            listing = set(self._cache.farm_index.listing.keys())
             self._lists.add_all(listing)
             if self._withdrawn_at:
                 self._withdrawn_at = {key: at for key, at in self._withdrawn_at.items() if key in listing}

@@ -97,7 +97,7 @@ def decide(
         if lacking := cache.ports_without_farm(service):
             name = lacking[0].plain_name
             obstacles.append(f"the farm {name} does not exist yet; see kubectl describe service {service.name}")
-        shown = {endpoint.ip for each in cache.slices.of(service) for endpoint in each.endpoints}
+        shown = {endpoint.ip for each in cache.slices.index.of(service) for endpoint in each.endpoints}
         for farm in cache.farms_of(service)[: _FARMS_MAX - farms]:
             ip = pod.ips.get(farm.reference.family) if farm.reference is not None else None
             if farm.reference is None or ip is None or farm.terminating or not _accepted(farm, cache):

@@ -63,4 +63,4 @@ def _arrived(cache: Cache, service: ServiceKey) -> frozenset[str]:
     version = cache.slices.changed_at(service)
     if any(node.slice_watermark < version for node in counting_nodes(cache)):
         return frozenset()
-    return frozenset(each.ip for part in cache.slices.of(service) for each in part.endpoints if each.ready)
+    return frozenset(each.ip for part in cache.slices.index.of(service) for each in part.endpoints if each.ready)

@@ -33,7 +33,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     """Return the backends of a farm, as its nodes resolve them too."""
     if (reference := farm.reference) is None:
         return FarmEndpoints(farm.ready, farm.total)
-    slices = [each for service in reference.services for each in cache.slices.of(service)]
+    slices = [each for service in reference.services for each in cache.slices.index.of(service)]
     namespace = farm.key.namespace
     resolved = resolve(reference.groups, namespace, reference.family, reference.protocol, slices, reference.most)
     endpoints = resolved.endpoints
@@ -46,7 +46,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if resolved.total > len(endpoints):
         message = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
         problems.append(Lasting("TooManyEndpoints", message))
-    if any(cache.slices.is_cut(service) for service in reference.services):
+    if any(cache.slices.index.is_cut(service) for service in reference.services):
         message = "the EndpointSlices of its namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
     return FarmEndpoints(

@@ -209,7 +209,7 @@ class ClusterIPs:
         for held in self._addresses.of(key):
             if held.ip in keeps:
                 continue
-            if self._cache.farm_index.with_cluster_ip(str(held.ip)):
+            if self._cache.farm_index.inside.get(str(held.ip)):
                 freed = False
                 continue
             # It may be gone, or another one may have its name: the watch says so.

@@ -50,7 +50,7 @@ class GatewayClaims:
     def _is_served(self, holder: Holder, ip: Ip) -> bool:
         """Return True if a farm of a route of a Gateway has an address: then we gave it to that Gateway."""
         key = ObjectKey(holder.namespace, holder.name)
-        for name in self._cache.farm_index.with_address(str(ip)):
+        for name in self._cache.farm_index.balanced.get(str(ip)):
             farm = self._cache.farms.get(name)
             if farm is None or not farm.made_of_route or farm.owner is None:
                 continue

@@ -34,7 +34,7 @@ UID = "uid-default-web--http"
 
 
 def in_kernel(node: Node) -> InKernel | None:
-    return node.state.load_balancers.in_kernel(WEB)
+    return node.state.load_balancers.in_kernel.get(WEB)
 
 
 def begin(node: Node, *endpoints: dict[str, Any], **spec: Any) -> None:
@@ -50,7 +50,7 @@ async def test_a_farm_is_in_the_kernel_once_it_is_verified(node: Node) -> None:
     begin(node, endpoint("10.244.1.2"), endpoint("10.244.2.2", node="n2"))
     await has(node, InKernel(Version(UID, 1), frozenset({VIP}), 2, 2))
     assert list(node.state.load_balancers.ips) == [VIP]
-    assert set(node.state.load_balancers.of(VIP)) == {WEB}
+    assert set(node.state.load_balancers.farms.get(VIP)) == {WEB}
     node.put(farm(version=11, generation=2, **OF_WEB))
     await has(node, InKernel(Version(UID, 2), frozenset({VIP}), 2, 2))
 
@@ -94,11 +94,11 @@ async def test_a_farm_whose_listeners_another_one_has_is_not_going_to_be_served(
     await until(lambda: in_kernel(node) is not None)
     node.put(young)
     await node.settle(11)
-    assert node.state.load_balancers.wanted(WEB).served
-    assert not node.state.load_balancers.wanted(other).served
+    assert node.state.load_balancers.wanted[WEB].served
+    assert not node.state.load_balancers.wanted[other].served
     node.remove(WEB, 12)
     await node.settle(12)
-    assert node.state.load_balancers.wanted(other).served
+    assert node.state.load_balancers.wanted[other].served
 
 
 @pytest.mark.parametrize("why", ["a missing feature", "a refusal", "nothing"])
@@ -111,12 +111,12 @@ async def test_a_route_that_the_kernel_cannot_serve_stays_until_it_changes(node:
     node.engine.refused.update({"other": "no memory"} if why == "a refusal" else {})
     node.put(Farm.model_validate(raw_route_farm("other", version=11, **spec)))
     await node.settle(11)
-    assert node.state.load_balancers.wanted(key).stays is (why != "nothing")
-    assert node.state.load_balancers.wanted(WEB).stays is False
+    assert node.state.load_balancers.wanted[key].stays is (why != "nothing")
+    assert node.state.load_balancers.wanted[WEB].stays is False
     node.nft.lacks = ()
     node.engine.refused.clear()
     node.put(Farm.model_validate(raw_route_farm("other", version=12, generation=2, **spec)))
-    await until(lambda: not node.state.load_balancers.wanted(key).stays, 90)
+    await until(lambda: not node.state.load_balancers.wanted[key].stays, 90)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_with_traffic_policy_local_a_node_reaches_its_own(
 ) -> None:
     begin(node, *endpoints, trafficPolicy="Local")
     await has(node, InKernel(Version(UID, 1), frozenset({VIP}), reached, serving))
-    assert node.state.load_balancers.wanted(WEB).nodes == frozenset(nodes)
+    assert node.state.load_balancers.wanted[WEB].nodes == frozenset(nodes)
 
 
 def test_only_farms_of_services_have_addresses_that_are_announced() -> None:
@@ -263,6 +263,6 @@ def test_a_farm_that_no_engine_has_any_more_is_forgotten() -> None:
         known.planned(key, farm(key.name, owner="web", addresses=ADDRESSES))
         known.verified(key, InKernel(Version("uid", 1), frozenset({VIP}), 1, 1))
     known.keep(lambda key: key == WEB)
-    assert known.in_kernel(WEB) is not None
-    assert known.in_kernel(other) is None
-    assert set(known.of(VIP)) == {WEB, other}, "it is still wanted"
+    assert known.in_kernel.get(WEB) is not None
+    assert known.in_kernel.get(other) is None
+    assert set(known.farms.get(VIP)) == {WEB, other}, "it is still wanted"

@@ -158,7 +158,7 @@ async def test_what_has_an_address_that_nodes_announce_is_verified_at_once_while
     await node.program(others, 20)
     version, balanced = 21, [{"type": "LoadBalancer", "ip": "192.0.2.10", "ports": "80"}]
     node.put(farm(owner="web", addresses=balanced, version=version))
-    while node.state.load_balancers.in_kernel(WEB) is None:
+    while node.state.load_balancers.in_kernel.get(WEB) is None:
         version += 1
         backends = [raw_backend("a", f"10.244.{version // 250}.{version % 250 + 1}")]
         name, ip = f"other-{version % 20}--http", f"10.96.1.{version % 20}"

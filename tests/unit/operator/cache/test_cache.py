@@ -120,7 +120,7 @@ def test_a_slice_that_no_farm_needs_any_more_is_like_a_deleted_one(cache: Cache,
     ingest.put(FARMS, raw_service_farm())
     ingest.put(ENDPOINT_SLICES, raw_slice(A))
     assert ingest.put(ENDPOINT_SLICES, raw_slice(A, address_type="FQDN", version=2)).farms == {FARM}
-    assert cache.slices.of(WEB) == []
+    assert cache.slices.index.of(WEB) == []
 
 
 @pytest.mark.parametrize("service", ["other", None])
@@ -226,13 +226,13 @@ def test_nothing_is_remembered_of_services_that_are_gone(cache: Cache, ingest: I
     gone = [(FARMS, raw_service_farm(version=21)), (ENDPOINT_SLICES, raw_slice(version=22))]
     for resource, raw in gone if last == "slice" else gone[::-1]:
         ingest.remove(resource, raw)
-    assert (cache.slices._changed_at, set(cache.farm_index._referring.keys())) == ({}, set())  # noqa: SLF001
+    assert (cache.slices._changed_at, set(cache.farm_index.referring.keys())) == ({}, set())  # noqa: SLF001
 
 
 def test_a_service_lacks_endpoints_if_its_namespace_has_too_many() -> None:
     cache = Cache(endpoints_max=1)
     Ingest(cache).put(ENDPOINT_SLICES, raw_slice(A, endpoint("10.244.0.2", "b")))
-    assert (cache.slices.is_cut(WEB), cache.slices.is_cut(OTHER)) == (True, False)
+    assert (cache.slices.index.is_cut(WEB), cache.slices.index.is_cut(OTHER)) == (True, False)
     assert cache.slices.pods_of(WEB) == {"a"}
 
 
@@ -253,16 +253,16 @@ def test_a_slice_that_moves_to_another_service_affects_both(cache: Cache, ingest
     ingest.put(ENDPOINT_SLICES, raw_slice(A))
     affected = ingest.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2))
     assert affected == Affected(farms=frozenset({FARM, FarmKey("default", "other--http")}))
-    assert [[each.name for each in cache.slices.of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
+    assert [[each.name for each in cache.slices.index.of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
     assert (cache.slices.changed_at(WEB), cache.slices.changed_at(OTHER)) == (2, 2)
 
 
 def test_a_slice_that_is_deleted_is_gone(cache: Cache, ingest: Ingest) -> None:
     ingest.put(ENDPOINT_SLICES, raw_slice(A))
     ingest.remove(ENDPOINT_SLICES, raw_slice(version=2))
-    assert cache.slices.of(WEB) == []
+    assert cache.slices.index.of(WEB) == []
     ingest.put(ENDPOINT_SLICES, raw_slice(A))
-    assert cache.slices.of(WEB) == [], "a late list does not bring it back"
+    assert cache.slices.index.of(WEB) == [], "a late list does not bring it back"
 
 
 def test_a_farm_that_loses_its_labels_affects_its_service(cache: Cache, ingest: Ingest) -> None:

@@ -121,10 +121,10 @@ async def test_a_slice_that_was_cut_is_read_again_once_there_is_room() -> None:
     web = ServiceKey("default", "web")
     task = asyncio.create_task(informers.read_cut_slices())
     await asyncio.sleep(100)
-    assert cache.slices.is_cut(web)
+    assert cache.slices.index.is_cut(web)
     Ingest(cache).forget(ENDPOINT_SLICES, ("default", "other-1"), 8)
     await asyncio.sleep(41)
-    assert not cache.slices.is_cut(web)
-    assert [len(each.endpoints) for each in cache.slices.of(web)] == [2]
+    assert not cache.slices.index.is_cut(web)
+    assert [len(each.endpoints) for each in cache.slices.index.of(web)] == [2]
     assert [{key.name for key in each.farms} for each in changed] == [{"web--http"}]
     task.cancel()

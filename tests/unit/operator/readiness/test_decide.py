@@ -276,8 +276,8 @@ def test_nodes_and_endpoints_are_counted_once_for_all_ips(operator: Operator, mo
     operator.farm(version=90, generation=2, ips=ips)
     for number, ip in enumerate(ips):
         operator.pod(name=f"p{number}", uid=f"p{number}", ip=ip, gate=True, version=10 + number)
-    of = Mock(wraps=operator.cache.slices.of)
-    monkeypatch.setattr(operator.cache.slices, "of", of)
+    of = Mock(wraps=operator.cache.slices.index.of)
+    monkeypatch.setattr(operator.cache.slices.index, "of", of)
     gated_ips(operator.cache, WEB)
     of.assert_called_once_with(WEB)
 
