@@ -1,10 +1,8 @@
 """What serves Gateway API, connected: a part of ``parts.Parts``."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Part
 from kube_nftlb.operator.addresses.book import Book
@@ -55,11 +53,11 @@ class GatewayParts:
         self._cluster_ips = ClusterIPs(kube, cache, ip_addresses, clock, cluster_ips)
         self._ip_addresses = IPAddressInformer(kube, ip_addresses, self._cluster_ips.seen)
         self._cluster_ips.unavailable = lambda: self._ip_addresses.problem
-        self._gateways = Gateways(
+        self.gateways = Gateways(
             self._store, cache, book, reconciler.routes, self._statuses, self._cluster_ips, on_change, permissions
         )
-        reconciler.statuses.observers.append(self._gateways)
-        self._informer = GatewayInformer(kube, self._store, self._gateways.wake, self._statuses.seen)
+        reconciler.statuses.observers.append(self.gateways)
+        self._informer = GatewayInformer(kube, self._store, self.gateways.wake, self._statuses.seen)
 
     def readers(self) -> list[_Work]:
         """Return what reads, in every replica."""
@@ -69,32 +67,15 @@ class GatewayParts:
         """Return what writes, in the leader alone."""
         return [self._decide, self._cluster_ips.work, *[self._statuses.work] * _STATUS_WORKERS]
 
-    @property
-    def claimed(self) -> asyncio.Event:
-        """Set once it is known which addresses Gateways have had."""
-        return self._gateways.claimed
-
     async def _decide(self) -> None:
         # Services do not wait for that, but for new addresses: a kind that cannot be listed is no reason to let all be.
         await self._informer.until_listed()
         await self._ip_addresses.listed.wait()
         await self._informer.catch_up()
         await self._ip_addresses.catch_up(self._cache.farm_index.has_cluster_ips)
-        await self._gateways.run()
+        await self.gateways.run()
 
     def knows(self, part: Part) -> bool | None:
         """Return whether the object that Events are about exists; None if it is of another kind."""
         resource, namespace, name, uid = part.subject
         return self._store.uid(Ref(resource, namespace, name)) == uid if resource in KINDS else None
-
-    def services_changed(self, services: Iterable[ServiceKey]) -> None:
-        """Look again at the routes that refer to Services, which have changed, or their Pods."""
-        self._gateways.services_changed(services)
-
-    def namespace_changed(self, name: str) -> None:
-        """Look again at what selects namespaces by labels."""
-        self._gateways.namespace_changed(name)
-
-    def addresses_freed(self) -> int:
-        """Look again at the Gateways that lack an address. Return how many do."""
-        return self._gateways.addresses_freed()

@@ -115,6 +115,7 @@ class Parts:
                 _permissions(settings),
                 settings.gateway_cluster_ips,
             )
+        gateways = self._gateways.gateways if self._gateways is not None else None
         if book is not None and self.ingest.pools is not None:
             reconcile = self.reconciler.services.queue.add
             self._addresses = AddressAssigner(
@@ -125,11 +126,17 @@ class Parts:
                 clock,
                 self.mark,
                 reconcile,
-                self._addresses_freed,
-                claimed=self._gateways.claimed if self._gateways is not None else None,
+                gateways.addresses_freed if gateways is not None else lambda: 0,
+                claimed=gateways.claimed if gateways is not None else None,
             )
             self._pool_statuses = PoolStatuses(kube, book)
-            self._address_informer = AddressInformer(kube, self.ingest.pools, book, self.mark, self._namespace_changed)
+            self._address_informer = AddressInformer(
+                kube,
+                self.ingest.pools,
+                book,
+                self.mark,
+                gateways.namespace_changed if gateways is not None else lambda _: None,
+            )
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
@@ -212,7 +219,7 @@ class Parts:
             self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)
             if self._gateways is not None:
-                self._gateways.services_changed(affected.services)
+                self._gateways.gateways.services_changed(affected.services)
             if self._readiness_gates is not None:
                 self._readiness_gates.wake()
         else:
@@ -221,13 +228,6 @@ class Parts:
     def _exists(self, part: Part) -> bool:
         known = self._gateways.knows(part) if self._gateways is not None else None
         return exists(self.cache, part) if known is None else known
-
-    def _addresses_freed(self) -> int:
-        return self._gateways.addresses_freed() if self._gateways is not None else 0
-
-    def _namespace_changed(self, name: str) -> None:
-        if self._gateways is not None:
-            self._gateways.namespace_changed(name)
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the cluster, if this replica writes."""
