@@ -17,15 +17,15 @@ DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone", "RouteGone
 
 
 class Apply(NamedTuple):
-    """A farm to write; ``uid`` is that of the existing farm, ``""`` without one."""
+    """A farm to write, of a route if ``port`` is None; ``digest`` is that of its spec."""
 
     key: FarmKey
-    wanted: Wanted
     body: dict[str, Any]
-    uid: str
+    digest: bytes
     reason: ApplyReason
-    foreign_owner: bool = False
+    foreign_owner: bool
     """True if the existing farm has another controller: an earlier Service, or a forged one."""
+    port: PortKey | None = None
 
 
 class Delete(NamedTuple):
@@ -83,24 +83,26 @@ def diff(
         key = FarmKey(port.namespace, name)
         built_keys.add(key)
         existing_farm = farm_at(key)
-        if (reason := _apply_reason(service, wanted, existing_farm)) is not None:
-            uid, owner_uid = (existing_farm.uid, existing_farm.owner_uid) if existing_farm is not None else ("", "")
-            foreign = owner_uid not in ("", service.metadata.uid)
-            applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason, foreign))
+        uid, owner_uid = (existing_farm.uid, existing_farm.owner_uid) if existing_farm is not None else ("", "")
+        is_owned = owner_uid == service.metadata.uid
+        if (reason := apply_reason(existing_farm, wanted.digest, is_owned=is_owned)) is not None:
+            foreign = owner_uid != "" and not is_owned
+            applies.append(Apply(key, _body(service, key, wanted, uid), wanted.digest, reason, foreign, port))
     # If one farm becomes two, the new one gets its addresses when the other gives them up.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
     return Writes(tuple(applies), _deletes(existing, gone, built_keys), tuple(problems))
 
 
-def _apply_reason(service: Service, wanted: Wanted, existing: FarmRecord | None) -> ApplyReason | None:
+def apply_reason(existing: FarmRecord | None, digest: bytes, *, is_owned: bool) -> ApplyReason | None:
+    """Return why a farm has to be written; None if it is as it should be, or about to go."""
     if existing is None:
         return "Created"
     if existing.terminating:
         return None
-    if existing.digest != wanted.digest:
+    if existing.digest != digest:
         return "SpecChanged"
-    return "OwnerChanged" if existing.owner_uid != service.metadata.uid else None
+    return "OwnerChanged" if not is_owned else None
 
 
 def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, built: set[FarmKey]) -> tuple[Delete, ...]:

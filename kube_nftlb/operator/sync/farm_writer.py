@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from enum import Enum
-from typing import NamedTuple
 
 import structlog
 
@@ -17,8 +16,7 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import digest, merge_patch
-from kube_nftlb.operator.gateway.wanted import WantedFarm
-from kube_nftlb.operator.sync.diff import Apply, ApplyReason, Delete
+from kube_nftlb.operator.sync.diff import Apply, Delete
 
 _log = structlog.get_logger()
 
@@ -39,16 +37,6 @@ class FarmRefusedError(errors.KubeNftlbError):
     """The API server rejects a farm, and will again; the message is the API server's."""
 
 
-class RouteApply(NamedTuple):
-    """A farm of a route to write; see ``diff.Apply``."""
-
-    key: FarmKey
-    wanted: WantedFarm
-    body: JsonObject
-    reason: ApplyReason
-    foreign_owner: bool
-
-
 class FarmWriter:
     """Writes farms to the API server."""
 
@@ -56,24 +44,23 @@ class FarmWriter:
         self._kube = kube
         self._ingest = ingest
 
-    async def apply(self, apply: Apply | RouteApply) -> tuple[Outcome, Affected]:
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
         try:
             answer = await self._apply(apply)
-            if digest(sanitized_spec(answer.get("spec"))) != apply.wanted.digest:
+            if digest(sanitized_spec(answer.get("spec"))) != apply.digest:
                 # Server-side apply keeps what other managers added to a list; this removes it. If it fails, the watch
                 # delivers the first answer, and with it all that this makes out of date.
                 answer = await self._kube.patch(
-                    FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
+                    FARMS, apply.key.name, {"spec": merge_patch(apply.body["spec"])}, apply.key.namespace
                 )
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
-        port = apply.wanted.port if isinstance(apply, Apply) else None
-        _log.info("farm applied", **_where(apply.key, port), reason=apply.reason)
+        _log.info("farm applied", **_where(apply.key, apply.port), reason=apply.reason)
         return Outcome.DONE, self._ingest.put(FARMS, answer)
 
-    async def _apply(self, apply: Apply | RouteApply) -> JsonObject:
+    async def _apply(self, apply: Apply) -> JsonObject:
         uid = apply.body["metadata"].get("uid")
         try:
             return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
@@ -88,7 +75,7 @@ class FarmWriter:
         await self._kube.patch(
             FARMS,
             apply.key.name,
-            {"metadata": {"uid": uid}, "spec": merge_patch(apply.wanted.spec)},
+            {"metadata": {"uid": uid}, "spec": merge_patch(apply.body["spec"])},
             apply.key.namespace,
         )
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)

@@ -14,8 +14,8 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 from kube_nftlb.operator.sync.backoff import Backoff
-from kube_nftlb.operator.sync.diff import ApplyReason, Delete
-from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, RouteApply
+from kube_nftlb.operator.sync.diff import Apply, Delete, apply_reason
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 
 _REFUSED_RETRY_S = 60.0
 
@@ -129,25 +129,16 @@ class RouteFarms:
         return farm.is_ours_for_route or (farm.key in self._wanted and not farm.terminating)
 
     async def _apply(self, key: FarmKey, wanted: WantedFarm, farm: FarmRecord | None) -> Outcome:
-        if (reason := _reason(wanted, farm)) is None:
+        is_owned = farm is not None and farm.owner_uid == _owner_uid(wanted)
+        # Its labels are restored, too.
+        is_whole = is_owned and farm is not None and farm.made_of_route
+        if (reason := apply_reason(farm, wanted.digest, is_owned=is_whole)) is None:
             return Outcome.DONE
-        metadata = {**wanted.metadata, **({"uid": farm.uid} if farm is not None else {})}
-        foreign = farm is not None and farm.owner_uid not in ("", _owner_uid(wanted))
-        apply = RouteApply(key, wanted, {"metadata": metadata, "spec": wanted.spec}, reason, foreign)
-        outcome, affected = await self._farm_writer.apply(apply)
+        body = {"metadata": {**wanted.metadata, **({"uid": farm.uid} if farm is not None else {})}, "spec": wanted.spec}
+        foreign = farm is not None and farm.owner_uid != "" and not is_owned
+        outcome, affected = await self._farm_writer.apply(Apply(key, body, wanted.digest, reason, foreign))
         self._on_written(affected)
         return outcome
-
-
-def _reason(wanted: WantedFarm, farm: FarmRecord | None) -> ApplyReason | None:
-    """Return why a farm has to be written; None if it is as it should be, or about to go."""
-    if farm is None:
-        return "Created"
-    if farm.terminating:
-        return None
-    if farm.digest != wanted.digest:
-        return "SpecChanged"
-    return "OwnerChanged" if farm.owner_uid != _owner_uid(wanted) or not farm.made_of_route else None
 
 
 def _owner_uid(wanted: WantedFarm) -> str:

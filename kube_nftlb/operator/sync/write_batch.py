@@ -39,7 +39,7 @@ class BatchResult:
         """
         if isinstance(write, Delete):
             return self.retry or _whole(write.farm.port) in self.refused
-        return write.reason != "Created" and _whole(write.wanted.port) in self.awaited
+        return write.reason != "Created" and _whole(write.port) in self.awaited
 
 
 class BatchWriter:
@@ -63,11 +63,11 @@ class BatchWriter:
     async def write(self, todo: Writes, refused: AbstractSet[PortKey | None]) -> BatchResult:
         """Write until another Service has its turn. Ports that were ``refused`` in earlier turns come last."""
         result = BatchResult(set(refused))
-        applies = sorted(todo.applies, key=lambda each: _whole(each.wanted.port) in refused)
+        applies = sorted(todo.applies, key=lambda each: _whole(each.port) in refused)
         writes: list[Apply | Delete] = [*applies, *todo.deletes]
         for attempts, write in enumerate(writes):
             if attempts >= _WRITES_MAX:
-                again = isinstance(write, Apply) and _whole(write.wanted.port) in refused
+                again = isinstance(write, Apply) and _whole(write.port) in refused
                 result.more = not result.retry and not again
                 break
             if not result.waits(write):
@@ -75,7 +75,7 @@ class BatchWriter:
         return result
 
     async def _try(self, write: Apply | Delete, result: BatchResult) -> None:
-        port = _whole(write.wanted.port) if isinstance(write, Apply) else None
+        port = _whole(write.port) if isinstance(write, Apply) else None
         try:
             outcome = await self._write(write)
         except FarmRefusedError as error:
@@ -95,7 +95,7 @@ class BatchWriter:
             before = self._cache.farms.get(write.key)
             outcome, affected = await self._farm_writer.apply(write)
             if before is not None and outcome is Outcome.DONE:
-                self._farm_events.written(before, write.wanted.spec, self._engine)
+                self._farm_events.written(before, write.body["spec"], self._engine)
         self._on_written(affected)
         return outcome
 

@@ -104,7 +104,7 @@ def test_a_farm_is_written_with_labels_owner_and_the_existing_uid() -> None:
     assert metadata["ownerReferences"][0]["uid"] == "uid-web"
     assert "annotations" not in metadata
     record, _ = parse_farm({**apply.body, "metadata": {**metadata, "resourceVersion": "1", "uid": "x"}}, None)
-    assert (record.port, record.owner_uid, record.digest) == (PORT, "uid-web", apply.wanted.digest)
+    assert (record.port, record.owner_uid, record.digest) == (PORT, "uid-web", apply.digest)
 
 
 def test_where_both_names_are_taken_there_is_no_farm_and_a_problem() -> None:

@@ -140,4 +140,4 @@ def _apply(wanted: Wanted, *, foreign_owner: bool = False) -> Apply:
     body = raw_service_farm(**wanted.spec)
     del body["metadata"]["resourceVersion"]
     key = FarmKey("default", body["metadata"]["name"])
-    return Apply(key, wanted, body, body["metadata"]["uid"], "SpecChanged", foreign_owner)
+    return Apply(key, body, wanted.digest, "SpecChanged", foreign_owner, wanted.port)

@@ -22,7 +22,7 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.sync.diff import Apply, Delete
-from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome, RouteApply
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
 from tests.builders import (
@@ -57,7 +57,7 @@ class _FarmWriter(FarmWriter):
         self.refuses = ""
         self.raw: Callable[..., Json] = raw_farm
 
-    async def apply(self, apply: Apply | RouteApply) -> tuple[Outcome, Affected]:
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         self.writes.append(f"apply {apply.key.name}")
         self.bodies.append(apply.body)
         if self.refuses and apply.key.name.startswith(self.refuses):
@@ -406,7 +406,7 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
 
 async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
     class Stored(_FarmWriter):
-        async def apply(self, apply: Apply | RouteApply) -> tuple[Outcome, Affected]:
+        async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
             await asyncio.sleep(0.001)
             self.writes.append(f"apply {apply.key.name}")
             metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
