@@ -23,7 +23,7 @@ GRACE_S: Final = 1.0
 may be in neither for a moment."""
 _AGAIN_S: Final = 1.0
 _PROTOCOLS: Final = {"TCP": (TCP,), "UDP": (UDP,), "SCTP": (SCTP,), "All": (TCP, UDP, SCTP)}
-_TRANSLATED: Final = frozenset(("snat", "dnat"))
+TRANSLATED: Final = frozenset(("snat", "dnat"))
 
 Reason = Literal["BackendDown", "BackendGone", "EndpointGone", "Untranslated"]
 
@@ -131,7 +131,7 @@ class AllowedConnections:
         earlier = self._farms.pop(name, None)
         self._waiting.pop(name, None)
         if farm is not None:
-            begun = not farm.refuses and farm.spec.mode in _TRANSLATED
+            begun = not farm.refuses and farm.spec.mode in TRANSLATED
             begun = begun and (before is None or before.refuses or not listeners <= had)
             new = _farm(name, farm, listeners, untranslated=not begun)
             if new.targets:

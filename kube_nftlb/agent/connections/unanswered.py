@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from kube_nftlb.agent.connections.allowed import targets
+from kube_nftlb.agent.connections.allowed import TRANSLATED, targets
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.netfilter.conntrack.entries import TCP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 
-_TRANSLATED = frozenset(("snat", "dnat"))
 _AT_MOST_EVERY_S: Final = 0.25
 """To look costs the kernel 5 ms, however few connections there are, and a first packet is repeated after a second."""
 
@@ -44,7 +43,7 @@ class UnansweredConnections:
     def changed(self, name: str, farm: NodeFarm | None) -> None:
         """Note that this node has programmed a farm anew, or withdrawn it."""
         self._changed.pop(name, None)
-        if farm is not None and farm.spec.mode in _TRANSLATED:
+        if farm is not None and farm.spec.mode in TRANSLATED:
             self._changed[name] = farm
 
     def next_due(self) -> float:

@@ -13,9 +13,8 @@ from kube_nftlb.announce.ownership import records
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.commands.cluster.announced import ANNOUNCE_ADVICE, Announced, reasons
-from kube_nftlb.commands.cluster.finding import Finding, condition, since
+from kube_nftlb.commands.cluster.finding import Finding, condition, is_older, since
 from kube_nftlb.commands.view import ClusterView
-from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import AddressProblem
@@ -44,7 +43,7 @@ def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
     found = []
     for raw in sorted(pools, key=_name):
         accepted = condition(raw, "Accepted")
-        if accepted is None and _is_old(raw, now):
+        if accepted is None and is_older(raw, now, _PATIENCE_S):
             found.append(Finding("address pool", "", _name(raw), "NoStatus", "nobody has looked at it", _OFF))
         elif accepted is not None and accepted["status"] != "True":
             todo = "change spec.ranges"
@@ -62,7 +61,7 @@ def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
         if (lacks := condition(raw, names.ADDRESS_CONDITION)) is not None:
             todo = ADDRESS_ADVICE.get(lacks["reason"], "see the NftlbAddressPools")
             findings.append(Finding("service", *where, lacks["reason"], lacks["message"], todo, since(lacks)))
-        elif _is_old(raw, now):
+        elif is_older(raw, now, _PATIENCE_S):
             message = f"its class is {names.LOAD_BALANCER_CLASS}, and nobody has looked for an address"
             findings.append(Finding("service", *where, "NotAssigned", message, _OFF))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
@@ -80,7 +79,7 @@ def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) 
             if blocked := announced.blocked(ip):
                 todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
                 found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
-            elif announced.is_complete and pools.of(ip) is not None and _is_old(raw, now):
+            elif announced.is_complete and pools.of(ip) is not None and is_older(raw, now, _PATIENCE_S):
                 message = f"no node announces {ip}, {_holder(ip, view.holders)}"
                 todo = "see whether agents run, and whether addresses.enabled of the chart is set"
                 found[ip] = Finding("farm", *where, "NotAnnounced", message, todo)
@@ -118,11 +117,6 @@ def _readable(pools: Iterable[JsonObject]) -> Iterator[AddressPool]:
         except ValidationError:
             # Of another version: the agents keep what they had.
             continue
-
-
-def _is_old(raw: JsonObject, now: datetime) -> bool:
-    created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
-    return created is not None and (now - created).total_seconds() > _PATIENCE_S
 
 
 def _name(raw: JsonObject) -> str:

@@ -34,3 +34,9 @@ def condition(raw: JsonObject, kind: str) -> JsonObject | None:
 def since(found: JsonObject | None) -> datetime | None:
     """Return the time of a condition's last transition, if it is known."""
     return timestamps.parse((found or {}).get("lastTransitionTime"))
+
+
+def is_older(raw: JsonObject, now: datetime, seconds: float) -> bool:
+    """Return True if an object was created more than so many seconds ago."""
+    created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
+    return created is not None and (now - created).total_seconds() > seconds

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 from kube_nftlb import names
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster.finding import Finding, condition, since
+from kube_nftlb.commands.cluster.finding import Finding, condition, is_older, since
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import port_keys, serves
 from kube_nftlb.prose import some_of
@@ -70,7 +69,7 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
     for each in view.events:
         events[(each.get("involvedObject") or {}).get("uid")].append(each)
     for raw in view.unserved:
-        if _is_old(raw, now) and (missing := _missing(raw, present)):
+        if is_older(raw, now, _PATIENCE_S) and (missing := _missing(raw, present)):
             partly = bool(present.get(_key(raw)))
             ports = sorted({port for port, _ in missing}) if partly else ()
             found.append(_no_farm(raw, events[raw["metadata"].get("uid")], ports))
@@ -136,8 +135,3 @@ def _missing(raw: JsonObject, present: dict[ServiceKey, _Ports]) -> _Ports:
     service = Service.model_validate(raw)
     wanted: _Ports = {(key.port, key.family) for key in port_keys(service, len(service.spec.ports))}
     return wanted - present.get(_key(raw), set())
-
-
-def _is_old(raw: JsonObject, now: datetime) -> bool:
-    created = timestamps.parse(raw["metadata"].get("creationTimestamp"))
-    return created is not None and (now - created).total_seconds() > _PATIENCE_S

@@ -54,11 +54,6 @@ def seal() -> str:
     return f"layout-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
-def rule_counts() -> dict[str, int]:
-    """Return how many rules each chain has."""
-    return {name: len(rules) for name, _, rules in _all_chains() if rules}
-
-
 def _key_expression(family: TableFamily) -> str:
     return f"meta l4proto . {family} daddr . th dport"
 
