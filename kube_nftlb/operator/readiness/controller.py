@@ -11,6 +11,7 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import PODS
@@ -67,6 +68,7 @@ class ReadinessGateController:
         self._since: dict[PodKey, float] = {}
         self._asked_at: dict[PodKey, float] = {}
         self._withdrawn_at: dict[ServiceKey, float] = {}
+        self._backoff: Backoff[PodKey] = Backoff()
         self._verdicts: dict[PodKey, tuple[str, Verdict]] = {}
         """What is to be written, and the UID of the Pod that it was decided for."""
 
@@ -166,6 +168,7 @@ class ReadinessGateController:
     async def _write_verdict(self, key: PodKey) -> float | None:
         if (retry_s := await self._write(key)) is None:
             self._verdicts.pop(key, None)
+            self._backoff.forget(key)
         return retry_s
 
     async def _write(self, key: PodKey) -> float | None:
@@ -197,7 +200,7 @@ class ReadinessGateController:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             _log.warning("cannot set readiness gate, retrying", namespace=key.namespace, pod=key.name, error=str(error))
             refused = isinstance(error, errors.KubeError) and error.is_refusal
-            return _REFUSED_RETRY_S if refused else _RETRY_S
+            return _REFUSED_RETRY_S if refused else self._backoff.failed(key)
         if (since := self._since.get(key)) is not None:
             metrics.READINESS_GATE_SECONDS.observe(self._clock() - since)
         if (slimmed := slim(answer)) is not None:

@@ -12,6 +12,7 @@ from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import SERVICES, JsonObject
@@ -28,7 +29,6 @@ _LOOK_S = 0.1
 """The shortest interval in which Services and Gateways that wait are looked at again, after something was freed."""
 _LOOK_EACH_S = 0.001
 """How much longer it is for each of them: however many there are, most of the time is for others."""
-_RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
 
 _log = structlog.get_logger()
@@ -68,6 +68,7 @@ class AddressAssigner:
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._waiting: dict[ServiceKey, str] = {}
         """The Services that lack an address, with the reason."""
+        self._backoff: Backoff[ServiceKey] = Backoff()
         self._new: set[ServiceKey] = set()
         """Those that were held back."""
 
@@ -133,6 +134,7 @@ class AddressAssigner:
         service, request = self._cache.services.get(key), self._book.request(key)
         self._waiting.pop(key, None)
         if service is None:
+            self._backoff.forget(key)
             return None
         if request is None:
             self._report(key, service, None)
@@ -177,7 +179,8 @@ class AddressAssigner:
             where = {"namespace": key.namespace, "service": key.name}
             _log.warning("cannot write addresses of Service, retrying", **where, error=str(error))
             refused = isinstance(error, errors.KubeError) and error.is_refusal
-            return _REFUSED_RETRY_S if refused else _RETRY_S
+            return _REFUSED_RETRY_S if refused else self._backoff.failed(key)
+        self._backoff.forget(key)
         metrics.ADDRESSES_WRITTEN.inc()
         self._on_change(self._ingest.put(SERVICES, answer))
         return None

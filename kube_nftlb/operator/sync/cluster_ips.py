@@ -10,6 +10,7 @@ import structlog
 from kube_nftlb import errors
 from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.base import Family
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import IP_ADDRESSES
 from kube_nftlb.kube.workqueue import WorkQueue
@@ -18,7 +19,6 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ip_addresses import IPAddresses, manifest, parse
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import ClusterRequest
-from kube_nftlb.operator.sync.backoff import Backoff
 
 _LOOK_S = 5.0
 """The interval in which a Gateway that lacks an address is looked at again."""

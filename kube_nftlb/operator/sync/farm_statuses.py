@@ -14,6 +14,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
@@ -21,7 +22,6 @@ from kube_nftlb.operator.cache.farm_record import FarmRecord, changed_fields, st
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
-from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.forged_owners import ForgedOwners

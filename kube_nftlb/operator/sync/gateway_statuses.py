@@ -9,6 +9,7 @@ import structlog
 
 from kube_nftlb import errors, names
 from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, JsonObject
@@ -25,7 +26,6 @@ from kube_nftlb.operator.gateway.wanted import (
     ReleasedStatus,
     WantedCondition,
 )
-from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.reasons import EventReason
 

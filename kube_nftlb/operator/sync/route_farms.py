@@ -7,13 +7,13 @@ from operator import attrgetter
 from kube_nftlb import metrics
 from kube_nftlb.api.budgets import Budget, rank
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
-from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.diff import Apply, Delete, apply_reason
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 

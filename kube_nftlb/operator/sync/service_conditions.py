@@ -118,7 +118,10 @@ class ServiceConditions:
             where = {"namespace": key.namespace, "service": key.name}
             _log.warning("cannot write status of Service, retrying", **where, error=str(error))
             refused = isinstance(error, errors.KubeError) and error.is_refusal
-            return _REFUSED_RETRY_S if refused else _RETRY_S
-        metrics.SERVICE_STATUSES_WRITTEN.inc()
+            retry_s: float | None = _REFUSED_RETRY_S if refused else _RETRY_S
+        else:
+            metrics.SERVICE_STATUSES_WRITTEN.inc()
+            retry_s = None
+        # Also after a failure: the API server may have too much to do as it is.
         await asyncio.sleep(1 / _PER_S)
-        return None
+        return retry_s

@@ -5,13 +5,13 @@ from operator import attrgetter
 
 from kube_nftlb import metrics
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.backoff import Backoff
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.planner import Planner
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.write_batch import BatchWriter

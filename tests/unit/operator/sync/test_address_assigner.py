@@ -374,3 +374,18 @@ async def test_a_write_that_the_api_server_refuses_is_not_repeated_all_the_time(
     operator.put(raw_balanced())
     await asyncio.sleep(30)
     assert tried.count("web") == 1
+
+
+async def test_an_api_server_that_fails_is_not_flooded_with_the_addresses_of_all_services(operator: Operator) -> None:
+    operator.kube.put(ADDRESS_POOLS, _unversioned(raw_pool("many", "198.18.0.0/16")))
+    await asyncio.sleep(1)
+    operator.kube.apply_errors.extend([errors.KubeError(500, "InternalError", "failed calling webhook")] * 100_000)
+    for number in range(300):
+        operator.put(raw_balanced(f"s{number}"))
+    await asyncio.sleep(60)
+    before = len(operator.kube.apply_errors)
+    await asyncio.sleep(60)
+    assert 300 * 3 < before - len(operator.kube.apply_errors) < 300 * 9
+    operator.kube.apply_errors.clear()
+    await asyncio.sleep(16)
+    assert all(operator.has(f"s{number}") for number in range(300))

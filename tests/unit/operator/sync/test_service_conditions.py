@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb import names
+from kube_nftlb import errors, names
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -169,3 +169,13 @@ async def test_nothing_is_kept_of_services_that_are_gone(operator: Operator, vir
     await asyncio.gather(*workers, return_exceptions=True)
     kept = vars(operator.conditions)
     assert not any(kept[each] for each in ("_problems", "_farms", "_service_of", "_written_at"))
+
+
+async def test_an_api_server_that_fails_is_asked_no_more_often(operator: Operator) -> None:
+    operator.kube.apply_errors.extend([errors.KubeError(500, "InternalError", "failed calling webhook")] * 10_000)
+    for number in range(300):
+        key = ServiceKey("default", f"s{number}")
+        operator.ingest.put(SERVICES, raw_service(key.name, version=10 + number, ip=f"10.96.9.{number % 250}"))
+        operator.conditions.about_service(key, [Lasting("FarmRefused", "no")])
+    await asyncio.sleep(12)
+    assert 10_000 - len(operator.kube.apply_errors) <= 10 * 20 + 1

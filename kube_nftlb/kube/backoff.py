@@ -1,5 +1,6 @@
 """The pauses between failed attempts at a key: each twice as long as the one before. No I/O."""
 
+import zlib
 from collections import Counter
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -17,9 +18,14 @@ class Backoff(Generic[K]):
         self._failures: Counter[K] = Counter()
 
     def failed(self, key: K) -> float:
-        """Note a failure; return the seconds until the next attempt."""
+        """Note a failure; return the seconds until the next attempt.
+
+        Each key has a share of its own, from a half to all, of that pause: thousands that failed together, as while
+        the API server is overloaded, do not come back together.
+        """
         self._failures[key] += 1
-        return min(_FIRST_S * 2.0 ** min(self._failures[key] - 1, 16), _MAX_S)
+        share = 0.5 + zlib.crc32(str(key).encode()) / (1 << 33)
+        return share * min(_FIRST_S * 2.0 ** min(self._failures[key] - 1, 16), _MAX_S)
 
     def forget(self, key: K) -> None:
         """Forget the failures of a key."""
