@@ -89,6 +89,9 @@ class _Watch:
         self._starts: list[tuple[str, float]] = []
         self._failures: dict[str, str] = {}
 
+    def pytest_sessionstart(self) -> None:
+        labs.remove_abandoned()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._durations.add(report.nodeid, report.when, report.duration, long="long" in report.keywords)
         if report.failed:

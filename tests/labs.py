@@ -47,6 +47,8 @@ def up(name: str, *, settings: Mapping[str, Mapping[str, str]] | None = None, **
 
     It need not outlive a power failure, and a disk that others keep busy would hold up all of its writes.
     """
+    _folder().mkdir(exist_ok=True)
+    (_folder() / f"{name}.lab").touch()
     etcd = {} if FIGURES_VARIABLE in os.environ else {"unsafe-no-fsync": "true"}
     return Lab.up(name, settings={**(settings or {}), "etcd": etcd}, **options)
 
@@ -99,6 +101,15 @@ def remove() -> None:
     for kind in sorted(file.stem for file in _folder().glob("*.json")):
         Lab.remove(_name(kind))
     shutil.rmtree(_folder(), ignore_errors=True)
+
+
+def remove_abandoned() -> None:
+    """Stop the labs of runs that were killed: they would slow down this one."""
+    for folder in Path(tempfile.gettempdir()).glob("kube-nftlb-tests-*"):
+        if not Path("/proc", folder.name.rpartition("-")[2]).exists():
+            for lab in folder.glob("*.lab"):
+                Lab.remove(lab.stem)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def logs() -> Iterator[Path]:
