@@ -272,7 +272,8 @@ class NftlbEngine:
 
     def _save(self) -> str | None:
         try:
-            self._startup_file.save(present=len(self.mirror.present), in_conflict=self._in_conflict)
+            present = (farm for name, farm in self.mirror.present.items() if name not in self._suspects)
+            self._startup_file.save(present, in_conflict=self._in_conflict)
         except OSError as error:
             return _cannot_save(error)
         return None

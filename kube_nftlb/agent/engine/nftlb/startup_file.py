@@ -1,7 +1,7 @@
 """nftlb's start-up file: with it a restarted daemon has its farms before it answers."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -100,10 +100,14 @@ class StartupFile:
         self._file.save(farms, None if busy else self._revision, now)
         return True
 
-    def save(self, *, present: int, in_conflict: Callable[[objects.Farm], bool]) -> None:
-        """Write the file now, as ``save_if_due`` does while changes come. Raises OSError."""
-        if self._file.is_behind(self._revision) and not self._lacks_most(present):
-            farms = (farm for farm in self._farms.values() if not in_conflict(farm))
+    def save(self, present: Iterable[objects.Farm], *, in_conflict: Callable[[objects.Farm], bool]) -> None:
+        """Write the file for an nftlb that starts before the next agent. Raises OSError.
+
+        A farm that is not verified yet is saved as it is ``present``; else its clients would wait for that agent.
+        """
+        unverified = [farm for farm in present if farm.name not in self._farms]
+        if unverified or self._file.is_behind(self._revision):
+            farms = (farm for farm in (*self._farms.values(), *unverified) if not in_conflict(farm))
             self._file.save(farms, self._revision, 0)
 
     def _lacks_most(self, present: int) -> bool:

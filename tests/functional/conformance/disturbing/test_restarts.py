@@ -26,7 +26,7 @@ def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
     with bed.steady(client, before.ip()) as failures:
         bed.restart_proxy()
         after = service().endpoints(*pods.servers[:2])
-        bed.reach(client, pods.servers[:2], after.ip(), seconds=20)
+        bed.reach(client, pods.servers[:2], after.ip(), seconds=60)
         bed.reach(client, pods.servers, before.ip())
     assert failures == [], "the rules survive the daemon"
 
@@ -92,7 +92,7 @@ def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> Non
         finally:
             for name in components:
                 bed.lab.start(name, node)
-        bed.reach(client, pods.servers, new.ip(), seconds=20)
+        bed.reach(client, pods.servers, new.ip(), seconds=60)
         bed.reach(client, pods.servers[:2], stays.ip())
         bed.fail(client, goes.ip())
     assert failures == []

@@ -59,7 +59,7 @@ def test_it_is_written_only_if_a_farm_has_changed(path: Path) -> None:
     file.verified(farm("a"))
     file.forget("b")
     save(file, 1000)
-    file.save(present=1, in_conflict=lambda _: False)
+    file.save([farm("a")], in_conflict=lambda _: False)
     assert not path.exists()
     file.verified(farm("a", backend("pod", 2)))
     save(file, 1000)
@@ -114,14 +114,20 @@ def test_a_farm_that_has_given_an_address_away_waits_for_a_quiet_moment(path: Pa
     assert saved(path) == ["a", "b"]
 
 
-@pytest.mark.parametrize(("present", "conflict", "names"), [(2, "", ["a", "b"]), (3, "", ["a"]), (2, "a", ["b"])])
-def test_at_once_it_is_written_as_while_changes_come(path: Path, present: int, conflict: str, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("present", "conflict", "names"), [("ab", "", "ab"), ("a", "", "ab"), ("abcd", "", "abcd"), ("abc", "c", "ab")]
+)
+def test_at_the_end_of_the_agent_it_also_gets_the_farms_that_are_not_verified_yet(
+    path: Path, present: str, conflict: str, names: str
+) -> None:
     file = StartupFile(path)
-    file.verified(farm("a"))
+    file.verified(farm("a", backend("old", 2)))
     save(file)
     file.verified(farm("b"))
-    file.save(present=present, in_conflict=lambda each: each.name == conflict)
-    assert saved(path) == names
+    file.save([farm(name) for name in present], in_conflict=lambda each: each.name == conflict)
+    assert saved(path) == list(names)
+    first = json.loads(path.read_text())["farms"][0]
+    assert [each["name"] for each in first["backends"]] == ["old"], "as it was verified"
 
 
 def test_a_verified_farm_that_is_missing_is_lost(path: Path) -> None:
