@@ -21,6 +21,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.fair_queue import FairQueue
+from kube_nftlb.multimap import Multimap
 from kube_nftlb.netfilter.table_text import Chain, Contents, Element
 from kube_nftlb.reasons import FailureReason
 
@@ -36,6 +37,7 @@ class Policies:
         self._policies: dict[PolicyKey, EnforcedPolicy] = {}
         self._generations: dict[PolicyKey, tuple[str, int]] = {}
         self._references: dict[FarmKey, References] = {}
+        self._referring: Multimap[PolicyKey, FarmKey] = Multimap()
         self._refused: set[PolicyKey] = set()
         self._waiting: FairQueue[PolicyKey] = FairQueue(group=attrgetter("namespace"))
         self._in_work: dict[PolicyKey, int] = {}
@@ -55,7 +57,7 @@ class Policies:
 
     def referring(self, key: PolicyKey) -> int:
         """Return how many farms refer to a policy."""
-        return sum(key.namespace == to.namespace and key.name in to.all() for to in self._references.values())
+        return len(self._referring.get(key))
 
     # Events.
 
@@ -97,10 +99,12 @@ class Policies:
 
     def refer(self, farm: FarmKey, to: References | None) -> None:
         """Set the references of a farm; None removes them."""
+        for key in _policies_of(self._references.pop(farm, None)):
+            self._referring.discard(key, farm)
+        for key in _policies_of(to):
+            self._referring.add(key, farm)
         if to is not None and to.all():
             self._references[farm] = to
-        else:
-            self._references.pop(farm, None)
 
     def _change(self, key: PolicyKey, since: int, raw: Json | None) -> None:
         self._waiting.add(key, since)
@@ -134,20 +138,16 @@ class Policies:
 
     def put_all(self, changed: Mapping[PolicyKey, EnforcedPolicy | None]) -> set[FarmKey]:
         """Set policies; None removes one. Return the farms whose rules change by that."""
-        with_new_rules = set()
+        affected: set[FarmKey] = set()
         for key, new in changed.items():
             self._try_again.pop(key, None)
             if _kind(self._policies.get(key)) != _kind(new):
-                with_new_rules.add(key)
+                affected |= self._referring.get(key)
             if new is None:
                 self._policies.pop(key, None)
             else:
                 self._policies[key] = new
-        return {
-            farm
-            for farm, to in self._references.items()
-            if any(PolicyKey(to.namespace, name) in with_new_rules for name in to.all())
-        }
+        return affected
 
     def refuse_ranges(self, key: PolicyKey, why: str, until: float) -> set[FarmKey]:
         """Note that the kernel refuses a policy's ranges. ``until``, in seconds of a clock, they are not tried again.
@@ -253,6 +253,10 @@ def rules_owner(farm: str) -> str:
 def farm_of(owner_: str) -> str:
     """Return the farm whose part of the agent table an owner has: its own, or its rules."""
     return owner_.removeprefix(_RULES_OF)
+
+
+def _policies_of(to: References | None) -> list[PolicyKey]:
+    return [PolicyKey(to.namespace, name) for name in to.all()] if to is not None else []
 
 
 def _kind(policy: EnforcedPolicy | None) -> tuple[bool, bool] | None:

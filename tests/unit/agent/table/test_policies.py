@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.table.policies import Policies
-from kube_nftlb.agent.table.policy_references import raw_references, references
+from kube_nftlb.agent.table.policy_references import References, raw_references, references
 from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, policy
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -213,6 +213,18 @@ def test_farms_change_only_with_what_their_policy_rules_depend_on() -> None:
     ]
     for new, turned in changes:
         assert policies.put_all({key: new}) == turned
+
+
+def test_a_policy_is_changed_without_a_look_at_the_farms_that_do_not_refer_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policies, key = Policies(), PolicyKey("default", "list")
+    for number in range(100):
+        policies.refer(FarmKey("default", f"other-{number}"), references(farm(policies=["other"])))
+    policies.refer(KEY, references(farm(policies=["list"])))
+    monkeypatch.setattr(References, "all", lambda _: pytest.fail("every farm is looked at"))
+    assert policies.put_all({key: policy(raw())}) == {KEY}
+    assert policies.referring(key) == 1
 
 
 def test_the_watermark_stays_behind_what_is_not_done() -> None:
