@@ -129,6 +129,7 @@ class FarmIndex:
     def set_node(self, node: NodeFacts) -> None:
         """Replace the facts about the node, on which all farms depend."""
         self.node = node
+        self._policies.node_ips = node.all_port_ips
         self._conflicts.set_nodes(self._node_ips, self.node.all_port_ips)
 
     def set_node_ips(self, ips: Collection[str]) -> set[FarmKey]:

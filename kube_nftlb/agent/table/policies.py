@@ -34,6 +34,8 @@ class Policies:
 
     def __init__(self) -> None:
         self.listed = False
+        self.node_ips: Collection[str] = ()
+        """The addresses of this node, at which node ports are."""
         self._policies: dict[PolicyKey, EnforcedPolicy] = {}
         self._generations: dict[PolicyKey, tuple[str, int]] = {}
         self._references: dict[FarmKey, References] = {}
@@ -188,7 +190,7 @@ class Policies:
         elements: set[Element] = set()
         chains: dict[str, Chain] = {}
         for listener in listeners:
-            sets = sorted(map(sorted, to.of(listener)))
+            sets = sorted(map(sorted, to.of(listener, self.node_ips)))
             if any(sets):
                 chain = names.policy_chain(farm, sets)
                 if chain not in chains:

@@ -1,6 +1,6 @@
 """The policies that farms refer to. Pure: no I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from kube_nftlb.agent.table.policy_sets import Json
@@ -21,13 +21,15 @@ class References(NamedTuple):
     unread: bool = False
     """True if the farm cannot be parsed, but has source ranges or limits, which cannot be applied then."""
 
-    def of(self, listener: Listener) -> frozenset[frozenset[str]]:
-        """Return those for a listener.
+    def of(self, listener: Listener, node_ips: Collection[str] = ()) -> frozenset[frozenset[str]]:
+        """Return those for a listener of a node that has these addresses.
 
         They are several sets, all of which apply, for one that the farm has no more, but an engine may still have, and
         where the farm cannot be parsed.
         """
-        own = self.at.get((listener.ip, listener.port), self.at.get(("", listener.port)))
+        own = self.at.get((listener.ip, listener.port))
+        if own is None and listener.ip in node_ips:
+            own = self.at.get(("", listener.port))
         sets = self.somewhere if own is None else (own,)
         return frozenset(self.everywhere | each for each in sets) or frozenset((self.everywhere,))
 

@@ -6,6 +6,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_farm, raw_policy
@@ -20,9 +21,9 @@ def guarded(version: int = 10, **changes: Any) -> Farm:
     return farm(version=version, **{"policies": ["list"], **changes})
 
 
-def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
+def rules_met(node: Node, ip: str = "10.96.0.10", port: int = 80) -> list[str]:
     """The rules that clients of a listener meet."""
-    key = f"tcp . {ip} . 80"
+    key = f"tcp . {ip} . {port}"
     # The command that added it may have added others too.
     added = node.nft.sets.get("policy-ip", {}).get(key, "").partition(f"{key} : jump ")[2]
     return node.nft.chains.get(added.partition(",")[0].strip("} "), [])
@@ -189,6 +190,14 @@ async def test_the_ranges_of_a_policy_change_without_a_look_at_its_farms(node: N
     await until(lambda: node.loop.progress.policy_watermark == 21)
     assert list(node.nft.sets["policy-default.list-ip"]) == ["10.1.0.0-10.1.255.255", "10.3.0.0-10.3.255.255"]
     assert (len(node.engine.changes), len(node.engine.compared)) == (changes, compared)
+
+
+async def test_a_node_port_has_its_own_policies_at_the_addresses_of_the_node(node: Node) -> None:
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    node.state.put_policy(raw_policy(version=11))
+    addresses = [*OTHER, {"type": "NodePort", "ip": "", "ports": "30080", "policies": ["list"]}]
+    await node.program([farm(addresses=addresses)], 20)
+    assert (rules_met(node, "172.31.0.11", 30080), rules_met(node, "10.96.0.11")) == (DENIES, [])
 
 
 async def test_a_policy_that_turns_from_deny_to_allow_changes_the_rules(node: Node) -> None:

@@ -129,6 +129,7 @@ def test_an_address_has_the_farms_policies_and_its_own() -> None:
 def at_nodes(policies: Policies, wanted: Farm, *addresses: str) -> dict[str, tuple[str, ...]]:
     """The rules that a new connection to these addresses and ports of the node meets."""
     policies.refer(KEY, references(wanted))
+    policies.node_ips = ["192.168.1.1"]
     found = {}
     for each in addresses:
         ip, port = each.split()
@@ -157,6 +158,16 @@ def test_a_node_port_without_policies_admits_whom_the_list_of_another_address_ke
         {"type": "LoadBalancer", "ip": "203.0.113.5", "ports": "80", "policies": ["admins"]},
     ]
     assert at_nodes(known(admins="allow"), farm(addresses=addresses), "192.168.1.1 30080") == {"192.168.1.1 30080": ()}
+
+
+def test_an_address_that_an_engine_still_has_does_not_get_the_policies_of_a_node_port_with_its_number() -> None:
+    """The kernel may refuse to remove it."""
+    addresses = [
+        {"type": "NodePort", "ip": "", "ports": "30080"},
+        {"type": "LoadBalancer", "ip": "203.0.113.6", "ports": "80", "policies": ["admins"]},
+    ]
+    found = at_nodes(known(admins="allow"), farm(addresses=addresses), "203.0.113.5 30080", "192.168.1.1 30080")
+    assert found == {"203.0.113.5 30080": ("drop",), "192.168.1.1 30080": ()}
 
 
 @pytest.mark.parametrize(
