@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -59,10 +59,9 @@ class Announcer:
         self._turns = asyncio.Semaphore(_REQUESTS)
         self._away = False
 
-    @property
-    def held(self) -> Mapping[str, str]:
-        """Return the node that holds each address."""
-        return self._ownership.held
+    def held(self, ips: Iterable[str]) -> Mapping[str, str]:
+        """Return the node that holds each of these addresses, if one does."""
+        return self._ownership.held(ips)
 
     @property
     def acts(self) -> Mapping[str, Act]:

@@ -102,6 +102,11 @@ class Announcing:
     def _acts(self) -> Mapping[str, Act]:
         return merged(self._announcer.acts, self._without_bgp if self._routing is None else self._routing.acts)
 
+    @property
+    def _held(self) -> Mapping[str, str]:
+        """The holders of the addresses that farms have, which are the same on all nodes."""
+        return self._announcer.held(self._state.load_balancers.ips)
+
     def set_nodes(self, nodes: Mapping[str, NodeSeen], ips: Collection[str]) -> None:
         """Take all Nodes, and their addresses."""
         self._facts.nodes, self._facts.node_ips = nodes, ips
@@ -142,7 +147,7 @@ class Announcing:
         return Version.of(farm) if farm is not None else None
 
     def _decided(self) -> None:
-        now = dict(self._announcer.held), dict(self._acts)
+        now = self._held, dict(self._acts)
         before, self._seen = self._seen, now
         if now[0] != before[0]:
             # Where others are held decides where the next ones go.
@@ -155,7 +160,7 @@ class Announcing:
         while not self._ended:
             self._changed.clear()
             began = time.monotonic()
-            self._announcer.facts(self._facts.addresses(self._announcer.held), self._facts.working())
+            self._announcer.facts(self._facts.addresses(self._held), self._facts.working())
             self._inform_routing()
             await asyncio.sleep(max(_GATHER_S, _REST * (time.monotonic() - began)))
             await self._changed.wait()

@@ -78,8 +78,8 @@ class View(NamedTuple):
     """Took the address without the API server, and holds it until that says otherwise."""
     leaving: bool = False
     """This node drains or shuts down."""
-    node_macs: frozenset[str] = frozenset()
-    """Link-layer addresses of the nodes that hold or held addresses."""
+    other_is_node: bool = False
+    """The other host that said that it has the address is a node that holds or held addresses."""
     mac: str = ""
     """The link-layer address of this node on the segment; empty if it is not known."""
 
@@ -152,7 +152,7 @@ def _hold(view: View) -> Act:
     if view.read_at <= wire.other_at:
         # Another node may hold it by now, and this one has not heard of it.
         return _used(view)._replace(read=view.api_away_at is None)
-    return _answer(view) if wire.other in view.node_macs else _used(view)
+    return _answer(view) if view.other_is_node else _used(view)
 
 
 def _answer(view: View) -> Act:

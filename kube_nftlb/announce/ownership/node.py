@@ -5,14 +5,17 @@ Times are seconds of the monotonic clock.
 
 import math
 import zlib
-from collections.abc import Collection, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
 from kube_nftlb.announce.ownership.gate import NO_FARM, Blocker, Reason
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
+from kube_nftlb.multimap import Multimap
 
 _FENCE_S: Final = 600.0
 """How long who had an address before is asked whether it has come back with it."""
@@ -20,6 +23,10 @@ _OUTDATED_S: Final = 30.0
 """How long a node must have been without the API server to tell the others, who take its addresses if they reach it."""
 _ORPHAN_S: Final = 60.0
 """How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
+_ORPHANS_MAX: Final = 64
+"""So many of these at once: an agent can make Leases of any addresses for its own node."""
+_MACS_MAX: Final = 8
+"""How many link-layer addresses of a node are known: those of its last Leases."""
 _ASK_AGAIN_S, _ASK_MAX_S = 0.5, 2.0
 """The shortest time between two requests to the API server for one address; each refusal doubles it."""
 
@@ -67,7 +74,7 @@ class Outcome(NamedTuple):
     """When to decide again even if nothing happens."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     """What this node knows of an address."""
 
@@ -83,8 +90,6 @@ class _Known:
     superseded_s: float = _SUPERSEDED_FIRST_S
     superseded_until: float = 0.0
     """Until when not to take the address back without having heard anybody, and for how long that was."""
-    orphan_at: float | None = None
-    """Since when no farm has it, and its holder is gone; None if that is not so."""
     asked: Write | None = None
     """A write whose outcome is not known yet."""
     asked_at: float = -math.inf
@@ -106,7 +111,11 @@ class Ownership:
         self._addresses: Mapping[str, Address] = {}
         self._working: Collection[str] = ()
         self._known: dict[str, _Known] = {}
-        self._macs: set[str] = set()
+        self._held_by: Multimap[str, str] = Multimap()
+        """The addresses with a Lease, by its holder."""
+        self._orphans: Mapping[str, float] = {}
+        """Addresses that no farm has, and whose holder is gone, and since when this node knows that."""
+        self._macs: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_MACS_MAX))
         self._outdated: dict[str, float] = {}
         """Link-layer addresses of the holders that say so, and since when."""
         self._api_away_at: float | None = None
@@ -114,15 +123,15 @@ class Ownership:
         self._holds = False
         """Whether the responder had a state when it was last heard."""
 
-    @property
-    def held(self) -> dict[str, str]:
-        """Return the holder of each address that has one."""
-        return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
+    def held(self, ips: Iterable[str]) -> dict[str, str]:
+        """Return the holder of each of these addresses that has one."""
+        found = ((ip, known.record.holder) for ip in ips if (known := self._known.get(ip)) is not None)
+        return {ip: holder for ip, holder in found if holder}
 
     @property
     def any_held(self) -> str:
         """Return an address that this node holds; empty if it holds none."""
-        return next((ip for ip, known in self._known.items() if known.record.holder == self._me), "")
+        return next(iter(self._held_by.get(self._me)), "")
 
     @property
     def is_awaited(self) -> bool:
@@ -137,6 +146,11 @@ class Ownership:
 
     def record(self, ip: str, record: Record, now: float) -> None:
         """Take the Lease of an address, as it was read, written or watched."""
+        self._take(ip, record, now)
+        if not record.version and ip not in self._addresses and ip not in self.acts:
+            self._known.pop(ip, None)
+
+    def _take(self, ip: str, record: Record, now: float) -> None:
         known = self._known.setdefault(ip, _Known())
         before, asked = known.record, known.asked
         if record.version and int(record.version) < known.newest:
@@ -147,8 +161,11 @@ class Ownership:
         elif before.version:
             known.newest += 1
         known.record, known.read_at, known.asked, known.rest_s = record, now, None, _ASK_AGAIN_S
-        if record.mac:
-            self._macs.add(record.mac)
+        self._held_by.discard(before.holder, ip)
+        if record.version:
+            self._held_by.add(record.holder, ip)
+        if record.mac and record.mac not in self._macs[record.holder]:
+            self._macs[record.holder].append(record.mac)
         if record.holder == before.holder:
             if record.mac != before.mac:
                 # What was heard, or not, is of the one that it had.
@@ -214,13 +231,15 @@ class Ownership:
         """Return what to do now."""
         answer, probe, watch, fence, writes, reads = [], [], [], [], [], []
         times: list[float] = []
-        for ip in self._known.keys() | self._addresses.keys():
+        own = self._addresses.keys() | self._held_by.get(self._me)
+        for ip in self.acts.keys() - own:
+            self._forget(ip)
+        self._orphans = self._orphaned(now)
+        for ip in chain(own, self._orphans):
             address, known = self._addresses.get(ip, _GONE), self._known.setdefault(ip, _Known())
-            if ip not in self._addresses and known.record.holder != self._me:
-                self._forget(ip)
-                act = self._collect(known, now)
+            if (orphan_at := self._orphans.get(ip)) is not None:
+                act = self._collect(orphan_at, now)
             else:
-                known.orphan_at = None
                 act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
             place = Place(ip, address.link)
@@ -264,7 +283,7 @@ class Ownership:
             known.superseded_until,
             known.alone,
             self.leaving,
-            frozenset(self._macs),
+            bool(known.wire.other) and any(known.wire.other in macs for macs in self._macs.values()),
             address.mac,
         )
 
@@ -274,13 +293,19 @@ class Ownership:
             known.fence = known.record.mac, now + _FENCE_S
         known.alone = alone
 
-    def _collect(self, known: _Known, now: float) -> Act:
+    def _orphaned(self, now: float) -> dict[str, float]:
+        """Return addresses that no farm has and whose holder is gone, and since when: first those known already."""
+        if self._api_away_at is not None:
+            return {}
+        gone = self._held_by.keys() - {*self._working, self._me}
+        waiting = (ip for ip in self._orphans if any(ip in self._held_by.get(holder) for holder in gone))
+        found = chain(waiting, (ip for holder in gone for ip in self._held_by.get(holder) if ip not in self._orphans))
+        orphans = islice((ip for ip in found if ip not in self._addresses), _ORPHANS_MAX)
+        return {ip: self._orphans.get(ip, now) for ip in orphans}
+
+    def _collect(self, orphan_at: float, now: float) -> Act:
         """Take an address without farms whose holder is gone, to give it up in its place."""
-        if not known.record.version or known.record.holder in self._working or self._api_away_at is not None:
-            known.orphan_at = None
-            return Act()
-        known.orphan_at = known.orphan_at if known.orphan_at is not None else now
-        due = known.orphan_at + _ORPHAN_S * (1 + zlib.crc32(self._me.encode()) / 2**32)
+        due = orphan_at + _ORPHAN_S * (1 + zlib.crc32(self._me.encode()) / 2**32)
         return Act(again=due) if now < due else Act(write=Write.CLAIM)
 
     def _forget(self, ip: str) -> None:

@@ -193,9 +193,10 @@ class Cluster:
         return True
 
     def _facts(self, node: Node) -> dict[str, Address]:
-        key = (tuple(self.demands.items()), tuple(node.ownership.held.items()))
+        held = node.ownership.held(self.demands)
+        key = (tuple(self.demands.items()), tuple(held.items()))
         if key not in self._ordered:
-            self._ordered[key] = candidates(self.demands, node.ownership.held)
+            self._ordered[key] = candidates(self.demands, held)
         ordered = self._ordered[key]
         mac = node.mac.hex(":")
         return {

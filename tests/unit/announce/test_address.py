@@ -27,7 +27,8 @@ MANY = tuple(f"n{number}" for number in range(1000))
 
 def view(**differs: Any) -> View:
     """A node that has programmed the farms of an address that nobody holds."""
-    asked = View(ME, NOW, NOBODY, (ME, HOLDER), None, None, Wire(), NOW, open_at=NOW, node_macs=frozenset({MAC}))
+    other = differs.get("wire", Wire()).other
+    asked = View(ME, NOW, NOBODY, (ME, HOLDER), None, None, Wire(), NOW, open_at=NOW, other_is_node=other == MAC)
     if differs.get("record", NOBODY).holder == HOLDER:
         asked = asked._replace(open_at=None)
     return asked._replace(**differs)

@@ -1,14 +1,17 @@
 """Nodes that hold addresses together: who answers, how long nobody does, and how long two do, in simulated time."""
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from kube_nftlb.announce.ownership.address import Write
 from kube_nftlb.announce.ownership.candidates import Demand, candidates
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
-from kube_nftlb.announce.ownership.records import Record
+from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire import arp
-from kube_nftlb.announce.wire.messages import Ready, Silent
+from kube_nftlb.announce.wire.messages import Place, Ready, Silent, Yielded
 from tests.unit.announce.cluster import STEP_S, Cluster
 
 FOUR, SIX = "192.0.2.10", "2001:db8::a"
@@ -414,6 +417,56 @@ def test_the_lease_of_an_address_goes_whose_service_is_deleted_while_its_holder_
     assert cluster.answerers(FOUR) == frozenset()
 
 
+def with_leases(number: int, working: tuple[str, ...] = ("n1", "n2")) -> Ownership:
+    """A node with an address of its own, where ``n2`` has as many Leases of addresses without farms."""
+    node = Ownership("n1")
+    node.facts({FOUR: Address("eth0", "02:00:00:00:00:01", ("n1", "n2"))}, working)
+    node.event(Ready(holds=True), 0.0)
+    node.record(FOUR, Record("1", "n1", "02:00:00:00:00:01"), 0.0)
+    for each in range(number):
+        node.record(f"198.18.{each // 256}.{each % 256}", Record("2", "n2", f"02:00:00:00:00:{each % 256:02x}"), 0.0)
+    return node
+
+
+def calls(run: Callable[[], object]) -> int:
+    """The number of functions that are called."""
+    found: list[str] = []
+    sys.setprofile(lambda _, event, __: found.append(event))
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return len(found)
+
+
+def test_leases_of_addresses_without_farms_cost_a_node_nothing_while_their_holder_works() -> None:
+    few, many = with_leases(1), with_leases(1000)
+    assert calls(lambda: few.decide(1.0)) == calls(lambda: many.decide(1.0))
+    assert (list(many.acts), many.held([FOUR]), many.any_held) == ([FOUR], {FOUR: "n1"}, FOUR)
+
+
+def test_the_leases_that_a_node_leaves_behind_go_some_at_a_time() -> None:
+    node, now, most = with_leases(100, working=("n1",)), 0.0, 0
+    node.decide(now)
+    while now < 600:
+        now += 10.0
+        writes = node.decide(now).writes
+        most = max(most, len(writes))
+        for each in writes:
+            node.record(each.ip, Record("3", "n1") if each.write is Write.CLAIM else NOBODY, now)
+    assert most == 64
+    assert node.any_held == FOUR
+    assert not any(node.held([f"198.18.0.{each}"]) for each in range(100))
+
+
+def test_a_node_has_as_many_link_addresses_as_its_last_leases_say() -> None:
+    node = with_leases(100)
+    node.record(FOUR, Record("3", "n1", "02:00:00:00:00:01"), 9.0)
+    for mac, answers in (("02:00:00:00:00:00", False), ("02:00:00:00:00:63", True)):
+        node.event(Yielded(FOUR, "eth0", mac), 1.0)
+        assert node.decide(9.0).state.answer == (() if not answers else (Place(FOUR, "eth0"),))
+
+
 def test_a_holder_that_may_not_go_on_leaves_no_lease_behind() -> None:
     cluster = settled(1, FOUR)
     cluster.nodes["n1"].kept_from = {FOUR: Blocker(Reason.NO_LINK, "")}
@@ -492,7 +545,7 @@ def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_t
 def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
     ownership = Ownership("n1")
     ownership.failed(FOUR)
-    assert ownership.held == {}
+    assert ownership.held([FOUR]) == {}
 
 
 def test_an_address_that_was_gone_is_not_answered_for_without_the_api_server_any_more() -> None:
