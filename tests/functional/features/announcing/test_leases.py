@@ -35,6 +35,12 @@ def test_an_agent_takes_addresses_for_its_own_node_alone(cluster: Cluster) -> No
     del unseen["metadata"]["labels"]
     refused = agent.says("apply", "--server-side", "-f", "-", body=unseen)
     assert "needs the label" in refused, "other nodes would not see who holds it"
+    owner = {"apiVersion": "v1", "kind": "Node", "name": own, "uid": own}
+    for more in ({"finalizers": ["example.org/stay"]}, {"ownerReferences": [owner]}):
+        stays = lease("address-192-0-2-4", own)
+        stays["metadata"] |= more
+        refused = agent.says("create", "-f", "-", body=stays)
+        assert "may not add finalizers or ownerReferences" in refused, "it would stay, or go while it is held"
     assert sentence in writes("address-192-0-2-1", other)
     assert sentence in writes("kube-nftlb-operator", own)
     cluster.apply(lease("address-192-0-2-2", other))

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from structlog.testing import capture_logs
 
 from kube_nftlb import errors
@@ -28,16 +31,27 @@ from tests.fakes.kube import FakeKube
 from tests.ports import free_port
 
 KEY = FarmKey("default", "web--http")
+POLICY = Path(__file__).parents[4] / "charts/kube-nftlb/admission/agent-events.yaml"
+"""Of these Events the API server takes those alone whose messages have the form that the policy gives."""
+
+
+def admitted() -> re.Pattern[str]:
+    (policy, _) = yaml.safe_load_all(POLICY.read_text())
+    (form,) = (each["expression"] for each in policy["spec"]["variables"] if each["name"] == "isOfPort")
+    return re.compile("".join(re.findall("'([^']*)'", form.partition("variables.message.matches(")[2])))
 
 
 class FakeEvents(Events):
-    """Remembers the problems that each object has."""
+    """Remembers the problems that each object has, and takes none that the chart's admission policy refuses."""
 
     def __init__(self) -> None:
         super().__init__(FakeKube(), Source("agent"))
         self.problems: dict[str, list[str]] = {}
+        self._admitted = admitted()
 
     def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
+        findings = list(findings)
+        assert all(self._admitted.search(finding.message) for finding in findings)
         self.problems[subject.name] = [f"{finding.reason}: {finding.message}" for finding in findings]
 
 
