@@ -50,6 +50,10 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"operator": {"env": []}}, r"'/operator': additional properties 'env' not allowed"),
         ({"agent": {"extraEnv": [{"value": "x"}]}}, r"'/agent/extraEnv/0': missing property 'name'"),
         ({"agent": {"updateStrategy": {"maxSurge": 1}}}, r"'/agent/updateStrategy': .* 'maxSurge' not allowed"),
+        ({"agent": {"updateStrategy": {"maxUnavailable": 0}}}, r"'/agent/.*/maxUnavailable': minimum: got 0, want 1"),
+        ({"agent": {"updateStrategy": {"maxUnavailable": "0%"}}}, r"'/agent/.*/maxUnavailable': .*not match pattern"),
+        ({"agent": {"updateStrategy": {"maxUnavailable": "00%"}}}, r"'/agent/.*/maxUnavailable': .*not match pattern"),
+        ({"agent": {"updateStrategy": {"maxUnavailable": "101%"}}}, r"'/agent/.*/maxUnavailable': .*not match pattern"),
         ({"agent": {"tolerations": [{"effects": "x"}]}}, r"'/agent/tolerations/0': .* 'effects' not allowed"),
         ({"agent": {"resources": {"claims": []}}}, r"'/agent/resources': additional properties 'claims' not allowed"),
         ({"apiServer": {"port": "6443"}}, r"'/apiServer/port': got string, want integer"),
@@ -86,6 +90,12 @@ def test_a_value_of_no_use_is_refused_with_its_name(values: dict[str, Any], sent
     done = helm("template", "kube-nftlb", str(CHART), values=values)
     assert done.returncode != 0
     assert re.search(sentence, done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("value", [3, "1%", "05%", "99%", "100%"])
+def test_what_the_api_server_takes_as_unavailable_agents_is_admitted(value: Any) -> None:
+    agent = by_key(render({"agent": {"updateStrategy": {"maxUnavailable": value}}}))["DaemonSet kube-nftlb-agent"]
+    assert agent["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": value}
 
 
 def test_the_schema_knows_each_value_and_no_other() -> None:
