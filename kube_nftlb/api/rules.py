@@ -49,9 +49,14 @@ def schema(*rules: Rule[Any]) -> dict[str, Any]:
     return {"x-kubernetes-validations": [{"rule": rule.cel, "message": rule.message} for rule in rules]}
 
 
-METADATA_IPS = ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")
-"""Where clouds tell a node its secrets, beside link-local addresses: Alibaba, Azure, and AWS by IPv6."""
-_NOT_METADATA = f"!(self in {list(METADATA_IPS)})"
+METADATA_IPS = frozenset[str]().union(
+    ("100.100.100.200", "fd00:100::100:200"),  # Alibaba
+    ("fd00:ec2::254", "fd00:ec2::23"),  # AWS, and EKS for the identities of pods
+    ("192.0.0.192", "fd00:c1::a9fe:a9fe"),  # Oracle
+    ("168.63.129.16", "fd00:42::42", "fd00:a9fe:a9fe::1", "fd20:ce::254"),  # Azure, Scaleway, Akamai, Google
+)
+"""Where clouds tell a node its secrets, beside link-local addresses."""
+_NOT_METADATA = f"!(self in {sorted(METADATA_IPS)})"
 
 
 def _is_unicast(text: str) -> bool:
@@ -63,7 +68,7 @@ def _is_unicast(text: str) -> bool:
         return False
     # On a loopback address, a farm would come between the agent and nftlb.
     local = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    return str(address) == text and not local and text not in ("255.255.255.255", *METADATA_IPS)
+    return str(address) == text and not local and text != "255.255.255.255" and text not in METADATA_IPS
 
 
 _ADDRESS = (

@@ -27,7 +27,7 @@ _UNUSABLE: Final = tuple(
         ("::ffff:0:0/96", "an IPv4-mapped address"),
         ("fe80::/10", "a link-local address"),
         ("ff00::/8", "a multicast address"),
-        *((ip, "the address of a cloud's metadata service") for ip in METADATA_IPS),
+        *((ip, "the address of a cloud's metadata service") for ip in sorted(METADATA_IPS)),
     )
 )
 """Addresses that no Service can have."""

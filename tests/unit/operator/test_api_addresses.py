@@ -1,6 +1,8 @@
 """The API server's addresses behind names, and behind the operator's own connection, are no Service's."""
 
+import re
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 
@@ -75,8 +77,30 @@ async def test_the_system_resolves_names() -> None:
     assert await api_addresses.resolved("localhost") <= {"127.0.0.1", "::1"}
 
 
-@pytest.mark.parametrize("ip", METADATA_IPS)
+ELSEWHERE = [
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "fd00:100::100:200",
+    "fd00:42::42",
+    "fd00:a9fe:a9fe::1",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:ec2::23",
+    "fd00:ec2::254",
+    "fd20:ce::254",
+]
+LINK_LOCAL = ["169.254.0.23", "169.254.42.42", "169.254.169.254", "169.254.170.2", "169.254.170.23", "fe80::a9fe:a9fe"]
+
+
+@pytest.mark.parametrize("ip", ELSEWHERE + LINK_LOCAL)
 def test_nobody_can_name_a_metadata_service(ip: str) -> None:
     assert canonical_ip(ip, "ipv6" if ":" in ip else "ipv4") is None
     assert not IP.holds(ip)
     assert canonical_ip("fd00:EC2:0::254", "ipv6") is None
+
+
+def test_the_api_server_and_readers_of_the_docs_know_the_same_metadata_services() -> None:
+    assert sorted(ELSEWHERE) == sorted(METADATA_IPS)
+    assert all(f"'{ip}'" in IP.cel for ip in ELSEWHERE)
+    security = (Path(__file__).parents[3] / "docs/security.md").read_text()
+    assert all(re.search(rf"[ \n]{re.escape(ip)}[ ,.]", security) for ip in ELSEWHERE)
