@@ -30,7 +30,7 @@ from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.annotation_options import Given
-from kube_nftlb.operator.model.pods import PodKey, PodRecord
+from kube_nftlb.operator.model.pods import PodKey, PodRecord, selects
 from kube_nftlb.operator.model.rejections import Rejection
 
 
@@ -131,7 +131,7 @@ class Cache:
         known = self.services.get(service)
         selector = known.spec.selector if known is not None else None
         annotated = {key.name: pod for key in self.pods_in.get(service.namespace) if (pod := self.pods.get(key))}
-        selected = {name for name, pod in annotated.items() if pod.selected_by(selector)}
+        selected = {name for name, pod in annotated.items() if selects(selector, pod.labels)}
         return sorted(selected | (self.slices.pods_of(service) & annotated.keys() if annotated else set()))
 
     def options_of_pod(self, namespace: str, pod: str) -> Given:

@@ -1,11 +1,7 @@
-"""Pods with the readiness gate in the cache, and the Services that select them. No I/O."""
+"""Pods with the readiness gate in the cache. No I/O."""
 
 import itertools
-from collections.abc import Iterator, Mapping
 
-from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
@@ -15,19 +11,14 @@ TURN = 64
 SERVICES_MAX = 64
 """Maximum number of Services with farms that a Pod waits for, by name: each costs a look whenever a node reports."""
 
-_Label = tuple[str, str, str]
-"""A namespace, and key and value of a label."""
-
 
 class Gates:
-    """The Pods with the readiness gate, and by one label of its selector each Service."""
+    """The Pods with the readiness gate."""
 
     def __init__(self) -> None:
         self.pods: VersionedMap[PodKey, GatedPod] = VersionedMap(lambda pod: pod.resource_version)
         self._waiting: dict[str, dict[PodKey, None]] = {}
         self._at: dict[tuple[str, str], PodKey] = {}
-        self._services: Multimap[_Label, ServiceKey] = Multimap()
-        self._selectors: dict[ServiceKey, Mapping[str, str]] = {}
 
     def put(self, key: PodKey, pod: GatedPod) -> None:
         """Add or replace a Pod."""
@@ -49,14 +40,6 @@ class Gates:
         if self.pods.get(key) is not None and (before := self.pods.remove(key, version)) is not None:
             self._forget_ips(key, before)
             self._no_longer_waits(key)
-
-    def put_service(self, key: ServiceKey, service: Service | None) -> None:
-        """Add or replace the selector of a Service; None, also for one that is not ours, removes it."""
-        if before := self._selectors.pop(key, None):
-            self._services.discard(_label(key, before), key)
-        if service is not None and (selector := service.spec.selector):
-            self._selectors[key] = selector
-            self._services.add(_label(key, selector), key)
 
     def namespaces(self) -> list[str]:
         """Return the namespaces in which Pods wait."""
@@ -84,16 +67,6 @@ class Gates:
         key = self._at.get((namespace, ip))
         return self.pods.get(key) if key is not None else None
 
-    def services_of(self, namespace: str, pod: GatedPod) -> list[ServiceKey]:
-        """Return the Services of ours that select a Pod, by name."""
-        return sorted(set(self._selecting(namespace, pod)))
-
-    def _selecting(self, namespace: str, pod: GatedPod) -> Iterator[ServiceKey]:
-        for label, value in pod.labels.items():
-            for key in self._services.get((namespace, label, value)):
-                if pod.selected_by(self._selectors[key]):
-                    yield key
-
     def _forget_ips(self, key: PodKey, pod: GatedPod | None) -> None:
         for ip in pod.ips.values() if pod is not None else ():
             # Another Pod may have got it since.
@@ -105,8 +78,3 @@ class Gates:
         waiting.pop(key, None)
         if not waiting:
             self._waiting.pop(key.namespace, None)
-
-
-def _label(key: ServiceKey, selector: Mapping[str, str]) -> _Label:
-    label = min(selector)
-    return key.namespace, label, selector[label]

@@ -14,7 +14,7 @@ from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_index import made_from
-from kube_nftlb.operator.farms.ports import cluster_ips, port_keys, serves
+from kube_nftlb.operator.farms.ports import cluster_ips, port_keys
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 from kube_nftlb.operator.model.rejections import Rejection
 
@@ -39,7 +39,6 @@ class ServiceChanges:
             cache.refused_ips.pop(key, None)
             if cache.addresses is not None:
                 cache.addresses.remove(key)
-        cache.gates.put_service(key, service if serves(service) else None)
         ports = port_keys(service, cache.budgets.limits.service_ports)
         cache.service_index.move(key, before, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
@@ -54,7 +53,6 @@ class ServiceChanges:
         cache = self._cache
         if (before := cache.services.remove(key, version)) is None:
             return NOTHING
-        cache.gates.put_service(key, None)
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
         refitted = cache.budgets.services.remove(key) | cache.budgets.overrides.remove(key)
@@ -159,12 +157,9 @@ class ServiceChanges:
 
     def _affected_by_pod(self, key: PodKey, *states: PodRecord | None) -> Affected:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
-        services = set()
-        for name in self._cache.service_index.in_namespace(key.namespace):
-            service = self._cache.services.get(name)
-            selector = service.spec.selector if service is not None else None
-            selected = any(pod is not None and pod.selected_by(selector) for pod in states)
-            # The slices of a Service without a selector are written by hand.
-            if selected or (not selector and key.name in self._cache.slices.pods_of(name)):
-                services.add(name)
-        return Affected(services=frozenset(services))
+        index, slices = self._cache.service_index, self._cache.slices
+        selected = (index.selecting(key.namespace, pod.labels) for pod in states if pod is not None)
+        # The slices of a Service without a selector are written by hand.
+        by_hand = slices.services_in(key.namespace) & index.without_selector(key.namespace)
+        having = {each for each in by_hand if key.name in slices.pods_of(each)}
+        return Affected(services=frozenset(having.union(*selected)))

@@ -1,10 +1,11 @@
 """EndpointSlices in the cache. No I/O."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import NamedTuple
 
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
 
 
@@ -25,6 +26,11 @@ class SliceCache:
         self.index = SliceIndex(endpoints_max)
         """All of them, as far as their namespaces have room."""
         self._changed_at: dict[ServiceKey, int] = {}
+        self._services_in: Multimap[str, ServiceKey] = Multimap()
+
+    def services_in(self, namespace: str) -> Set[ServiceKey]:
+        """Return the Services of a namespace that have slices, or had some until ``forget_unused``."""
+        return self._services_in.get(namespace)
 
     def pods_of(self, service: ServiceKey) -> set[str]:
         """Return the names of the Pods among the endpoints of a Service."""
@@ -56,6 +62,7 @@ class SliceCache:
         """Forget when the slices of a Service changed, if none is left."""
         if not self.index.of(service):
             self._changed_at.pop(service, None)
+            self._services_in.discard(service.namespace, service)
 
     def _move(self, key: SliceKey, new: Slice | None, version: int) -> SliceChange:
         had = _pods_of(self.index.get(key))
@@ -64,6 +71,7 @@ class SliceCache:
         for service in services:
             # A list delivers the slices of a Service in any order.
             self._changed_at[service] = max(version, self.changed_at(service))
+            self._services_in.add(service.namespace, service)
         # If it moves from one Service to another, so do all of its Pods.
         return SliceChange(services, had | has if len(services) > 1 else had ^ has)
 

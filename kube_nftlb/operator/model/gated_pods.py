@@ -32,10 +32,6 @@ class GatedPod(NamedTuple):
         """True if it waits for the gate alone."""
         return self.prepared and not self.programmed
 
-    def selected_by(self, selector: Mapping[str, str] | None) -> bool:
-        """Return True if a Service with this selector has the Pod as an endpoint."""
-        return bool(selector) and all(self.labels.get(key) == value for key, value in (selector or {}).items())
-
 
 def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
     """Return the part of a Pod to keep, or None for a Pod without the gate."""

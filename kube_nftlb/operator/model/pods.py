@@ -27,9 +27,10 @@ class PodRecord(NamedTuple):
     problems: tuple[Rejection, ...]
     labels: Mapping[str, str] = {}
 
-    def selected_by(self, selector: Mapping[str, str] | None) -> bool:
-        """Return True if a Service with this selector has the Pod as an endpoint, once it has an address."""
-        return bool(selector) and all(self.labels.get(key) == value for key, value in (selector or {}).items())
+
+def selects(selector: Mapping[str, str] | None, labels: Mapping[str, str]) -> bool:
+    """Return True if a Service with this selector has Pods with these labels as endpoints, once they have addresses."""
+    return bool(selector) and all(labels.get(key) == value for key, value in (selector or {}).items())
 
 
 def pod_key(raw: dict[str, Any]) -> PodKey:

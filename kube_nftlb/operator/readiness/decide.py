@@ -86,7 +86,8 @@ def decide(
     accepted, nor for farms that people wrote by hand.
     """
     # Cut only then: Services without farms are no reason not to wait for the others.
-    services = [each for each in cache.gates.services_of(key.namespace, pod) if cache.is_served(each)][:SERVICES_MAX]
+    selecting = sorted(cache.service_index.selecting(key.namespace, pod.labels))
+    services = [each for each in selecting if cache.is_served(each)][:SERVICES_MAX]
     if not services:
         return Verdict(True, "NotServed", "no Service with farms selects the pod")
     unlisted: list[ServiceKey] = []

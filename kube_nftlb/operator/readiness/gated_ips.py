@@ -8,6 +8,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.model.pods import selects
 
 GatedIPs = dict[Family, list[str]]
 
@@ -31,12 +32,12 @@ def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
     arrived = _arrived(cache, service) if listed else frozenset()
     for family, ip in listed:
         pod = cache.gates.at(service.namespace, ip)
-        held = pod is not None and pod.prepared and pod.programmed and pod.selected_by(selector)
+        held = pod is not None and pod.prepared and pod.programmed and selects(selector, pod.labels)
         if held and ip not in arrived:
             found[family].append(ip)
     for key in cache.gates.turn(service.namespace):
         pod = cache.gates.pods.get(key)
-        if pod is not None and pod.selected_by(selector):
+        if pod is not None and selects(selector, pod.labels):
             for family, ip in pod.ips.items():
                 found[family].append(ip)
     return {family: sorted(dict.fromkeys(ips[:GATED_IPS_MAX])) for family, ips in found.items()}
