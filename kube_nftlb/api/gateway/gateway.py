@@ -44,7 +44,7 @@ class GatewayListener(ForeignModel):
     """spec.listeners[]."""
 
     name: str
-    port: int
+    port: Annotated[int, Field(ge=1, le=65535)]
     protocol: str
     allowed_routes: AllowedRoutes | None = None
 

@@ -20,6 +20,7 @@ LISTENERS_MAX: Final = 256
 """The number of listeners of a Gateway and its ListenerSets."""
 
 _RANGE_TEXT_MAX: Final = 11
+_BY_DEFAULT: Final = AdmittedNamespaces()
 
 
 class ListenerKey(NamedTuple):
@@ -105,18 +106,22 @@ def admits_sets(gateway: Gateway, namespace: str, labels: Mapping[str, str] | No
 def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Sections:
     """Return the listeners of a Gateway and of the ListenerSets that it admits."""
     namespace = gateway.metadata.namespace
-    own = _without_conflicts(_read(None, namespace, gateway.spec.listeners, gateway.metadata.annotations), ())
+    own = _without_conflicts(_read(None, namespace, gateway.spec.listeners, gateway.metadata.annotations), {})
     of_sets: dict[ObjectKey, tuple[Section, ...]] = {}
     surplus_sets: dict[ObjectKey, Problem] = {}
     # Of the Gateway's own ones that conflict none is served, but nobody else gets their ports meanwhile.
-    taken = list(own)
+    taken = Counter[str]()
+    for section in own:
+        if section.refused is None:
+            taken[section.protocol] |= _bits(section)
+    of_own = dict(taken)
     read: dict[ObjectKey, tuple[Section, ...]] = {}
     counts = Counter[str]()
     for key, each in sorted(sets.items(), key=lambda entry: (entry[1].metadata.created_s, entry[0])):
         if counts[key.namespace] < LISTENERS_MAX:
             listeners = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
             counts[key.namespace] += len(listeners)
-            read[key] = _without_conflicts(listeners, own)
+            read[key] = _without_conflicts(listeners, of_own)
         else:
             surplus_sets[key] = _TOO_MANY
     places = _places(read, LISTENERS_MAX - len(own))
@@ -130,7 +135,7 @@ def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Section
                 continue
             if places[key.namespace] > 0:
                 places[key.namespace] -= 1
-                taken.append(section)
+                taken[section.protocol] |= _bits(section)
             else:
                 found[at] = replace(section, refused=_TOO_MANY)
         of_sets[key] = tuple(found)
@@ -185,7 +190,7 @@ def _section(key: ListenerKey, namespace: str, listener: GatewayListener, annota
             if (each.group or names.GATEWAY_API, each.kind) != (names.GATEWAY_API, supported)
         ]
         kinds = kinds if len(strange) < len(admitted.kinds) else ()
-    namespaces = (admitted.namespaces if admitted is not None else None) or AdmittedNamespaces()
+    namespaces = (admitted.namespaces if admitted is not None else None) or _BY_DEFAULT
     return Section(
         key,
         namespace,
@@ -210,8 +215,8 @@ def _port_range(text: str, port: int) -> tuple[int, int]:
     return ports[0], ports[-1]
 
 
-def _without_conflicts(found: Sequence[Section], taken: Sequence[Section]) -> tuple[Section, ...]:
-    """Return the listeners of one object with their conflicts: with each other, and with those of older objects.
+def _without_conflicts(found: Sequence[Section], taken: Mapping[str, int]) -> tuple[Section, ...]:
+    """Return the listeners of one object with their conflicts: with each other, and with the ports of older objects.
 
     None of those that conflict with each other is served. Who has the port already is not named: it may be a tenant's
     that the reader of this object cannot read.
@@ -231,13 +236,14 @@ def _without_conflicts(found: Sequence[Section], taken: Sequence[Section]) -> tu
             widest[section.protocol] = at
     for at in contending:
         section = found[at]
-        if any(each.refused is None and _overlap(section, each) for each in taken):
+        if taken.get(section.protocol, 0) & _bits(section):
             conflicts[at] = _conflict(section, "that of a listener of the Gateway or of an older ListenerSet")
-    return tuple(replace(each, conflict=conflicts.get(at)) for at, each in enumerate(found))
+    return tuple(replace(each, conflict=conflicts[at]) if at in conflicts else each for at, each in enumerate(found))
 
 
-def _overlap(one: Section, other: Section) -> bool:
-    return one.protocol == other.protocol and one.first <= other.last and other.first <= one.last
+def _bits(section: Section) -> int:
+    """Return the ports of a listener, as bits."""
+    return (1 << section.last + 1) - (1 << section.first)
 
 
 def _conflict(section: Section, message: str) -> Problem:
