@@ -13,6 +13,7 @@ from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
 from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.fair_queue import FairQueue
 from kube_nftlb.kube.resources import (
     GATEWAY_CLASSES,
     GATEWAYS,
@@ -102,7 +103,7 @@ class GatewayStore:
         self.routability = False
         """The CustomResourceDefinition of Gateways has the routability of addresses."""
         self.written: dict[Ref, Written] = {}
-        self._pending: dict[str, set[Any]] = {name: set() for name in _FIELDS}
+        self._pending: dict[str, FairQueue[Any]] = {name: FairQueue(group=_namespace) for name in _FIELDS}
         self._tables: Mapping[Resource, dict[Any, Any]] = {
             GATEWAY_CLASSES: self._classes,
             GATEWAYS: self._gateways,
@@ -184,10 +185,11 @@ class GatewayStore:
         self._pending[field].add(key)
 
     def take(self, most: int) -> Changes | None:
-        """Return what has changed, up to ``most`` of each kind, and forget it; None if nothing has."""
-        taken = {
-            name: {pending.pop() for _ in range(min(most, len(pending)))} for name, pending in self._pending.items()
-        }
+        """Return what has changed, up to ``most`` of each kind, and forget it; None if nothing has.
+
+        Namespaces take turns.
+        """
+        taken = {name: frozenset(pending.take(most)) for name, pending in self._pending.items()}
         return Changes(**taken) if any(taken.values()) else None
 
     def uid(self, ref: Ref) -> str | None:
@@ -214,6 +216,11 @@ def ref_of(resource: Resource, raw: JsonObject) -> Ref:
 def ref_of_route(key: RouteKey) -> Ref:
     """Return the identity of a route as an object."""
     return Ref(TCP_ROUTES if key.kind == "TCPRoute" else UDP_ROUTES, key.namespace, key.name)
+
+
+def _namespace(key: Any) -> str:
+    """Return the namespace of a key of ``Changes``; of what is in none, its name."""
+    return str(getattr(key, "namespace", key))
 
 
 def _key(ref: Ref) -> Any:

@@ -24,13 +24,26 @@ class Asked(NamedTuple):
 
     request: AddressRequest
     unsupported: Problem | None = None
-    """Accepted is false: no address of this kind exists here."""
+    """Accepted is false: that is so, or something that it asks for does not exist here."""
     unclear: str = ""
     """Programmed is false, because this is wrong with what it asks for, as a sentence."""
 
 
-def asked(gateway: Gateway) -> Asked:
-    """Return what a Gateway asks for."""
+def asked(gateway: Gateway, refused: Problem | None = None) -> Asked:
+    """Return what a Gateway asks for; ``refused`` is why it is not accepted, whatever that is."""
+    found = _asked(gateway)
+    unsupported = refused or _parameters(gateway) or found.unsupported
+    return found if unsupported is None else found._replace(request=KEPT, unsupported=unsupported)
+
+
+def _parameters(gateway: Gateway) -> Problem | None:
+    infrastructure = gateway.spec.infrastructure
+    if infrastructure is None or infrastructure.parameters_ref is None:
+        return None
+    return Problem("InvalidParameters", "spec.infrastructure.parametersRef is not supported")
+
+
+def _asked(gateway: Gateway) -> Asked:
     addresses = gateway.spec.addresses
     kinds = {each.type or "IPAddress" for each in addresses} - {"IPAddress"}
     if kinds:

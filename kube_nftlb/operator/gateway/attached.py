@@ -8,7 +8,7 @@ from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.operator.gateway.attachment import Attachment
 from kube_nftlb.operator.gateway.backends import Backends
-from kube_nftlb.operator.gateway.listeners import ListenerKey
+from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem
 from kube_nftlb.operator.gateway.objects import RouteKey
 
 ROUTES_MAX: Final = 256
@@ -21,11 +21,6 @@ class Candidate(NamedTuple):
     route: Route
     attachments: tuple[Attachment, ...]
     backends: Backends
-
-    @property
-    def listeners(self) -> frozenset[ListenerKey]:
-        """The listeners that it is attached to."""
-        return frozenset(listener for each in self.attachments for listener in each.listeners)
 
 
 class _Place(NamedTuple):
@@ -53,58 +48,62 @@ class AttachedRoutes:
         """Return a route."""
         return self._candidates.get(key)
 
-    def is_surplus(self, key: RouteKey) -> bool:
-        """Return True if the namespace of a route has too many older ones."""
-        return self._budget.refuses(key)
+    def rank(self, key: RouteKey, created_s: float | None) -> set[RouteKey]:
+        """Rank a route among those of its namespace; None: it is gone, or no listener admits it, so it does not count.
+
+        Return the routes that are too many since, or no more.
+        """
+        return self._budget.remove(key) if created_s is None else self._budget.put(key, (False, created_s))
+
+    def refused(self, key: RouteKey) -> Problem | None:
+        """Return why a route is attached to no listener, if its namespace has too many older ones."""
+        if not self._budget.refuses(key):
+            return None
+        message = f"the Gateway accepts {ROUTES_MAX} routes of a namespace, and has as many older ones"
+        return Problem("TooManyRoutes", message)
 
     def serving(self, listener: ListenerKey) -> RouteKey | None:
         """Return the route that serves a listener."""
         places = self._routes.get(listener)
         return places[0].key if places else None
 
+    def at(self, listener: ListenerKey) -> Iterator[RouteKey]:
+        """Yield the routes attached to a listener."""
+        return (place.key for place in self._routes.get(listener, ()))
+
     def count(self, listener: ListenerKey) -> int:
         """Return the number of routes attached to a listener."""
         return len(self._routes.get(listener, ()))
 
     def put(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
-        """Add, replace or (None) remove a route. Return the routes about which something changed; itself always."""
+        """Add, replace or (None) remove a route. Return the routes about which something changed."""
         before = self._candidates.pop(key, None)
-        touched: dict[ListenerKey, RouteKey | None] = {}
-        if before is not None and not self.is_surplus(key):
-            self._detach(key, before, touched)
-        if candidate is None:
-            changed = self._budget.remove(key)
-        else:
+        if candidate is not None:
             self._candidates[key] = candidate
-            listeners = candidate.listeners
-            changed = (
-                self._budget.put(key, (False, candidate.route.metadata.created_s))
-                if listeners
-                else self._budget.remove(key)
-            )
-            if listeners and not self.is_surplus(key):
-                self._attach(key, candidate, touched)
-        for other in changed - {key}:
-            move = self._detach if self.is_surplus(other) else self._attach
-            move(other, self._candidates[other], touched)
-        for listener, first in touched.items():
-            if (now := self.serving(listener)) != first:
-                changed |= {each for each in (first, now) if each is not None}
-        return changed | {key}
+        if before == candidate:
+            return set()
+        changed = {key}
+        had, has = _places(key, before), _places(key, candidate)
+        for listener in had.keys() | has.keys():
+            if had.get(listener) != has.get(listener):
+                first = self.serving(listener)
+                self._move(listener, had.get(listener), has.get(listener))
+                if (now := self.serving(listener)) != first:
+                    changed.update(each for each in (first, now) if each is not None)
+        return changed
 
-    def _attach(self, key: RouteKey, candidate: Candidate, touched: dict[ListenerKey, RouteKey | None]) -> None:
-        for listener in candidate.listeners:
-            touched.setdefault(listener, self.serving(listener))
-            insort(self._routes.setdefault(listener, []), _place(key, candidate))
-
-    def _detach(self, key: RouteKey, candidate: Candidate, touched: dict[ListenerKey, RouteKey | None]) -> None:
-        for listener in candidate.listeners:
-            touched.setdefault(listener, self.serving(listener))
-            places = self._routes[listener]
-            del places[bisect_left(places, _place(key, candidate))]
-            if not places:
-                del self._routes[listener]
+    def _move(self, listener: ListenerKey, before: _Place | None, after: _Place | None) -> None:
+        places = self._routes.setdefault(listener, [])
+        if before is not None:
+            del places[bisect_left(places, before)]
+        if after is not None:
+            insort(places, after)
+        if not places:
+            del self._routes[listener]
 
 
-def _place(key: RouteKey, candidate: Candidate) -> _Place:
-    return _Place(candidate.route.metadata.created_s, key.namespace, key.name, key)
+def _places(key: RouteKey, candidate: Candidate | None) -> dict[ListenerKey, _Place]:
+    if candidate is None:
+        return {}
+    place = _Place(candidate.route.metadata.created_s, key.namespace, key.name, key)
+    return dict.fromkeys((listener for each in candidate.attachments for listener in each.listeners), place)

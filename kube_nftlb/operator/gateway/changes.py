@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 
+from kube_nftlb.kube.fair_queue import FairQueue
 from kube_nftlb.operator.gateway.objects import GatewayObjects, ObjectKey, RouteKey
 
 
@@ -33,32 +35,43 @@ def everything(objects: GatewayObjects) -> Changes:
 
 
 @dataclass(slots=True)
-class Affected:
-    """What changes make out of date."""
+class Outdated:
+    """What of a Gateway is out of date."""
 
-    gateways: set[ObjectKey] = field(default_factory=set)
-    subjects: set[ObjectKey] = field(default_factory=set)
-    """Those of them of which more is new than their addresses, ListenerSets and the states of their farms."""
-    sets: dict[ObjectKey, set[ObjectKey]] = field(default_factory=dict)
-    """The ListenerSets of these Gateways that are new, or are theirs no more."""
-    routes: dict[ObjectKey, set[RouteKey]] = field(default_factory=dict)
-    """The routes of these Gateways that are to be judged again."""
+    whole: bool = False
+    """More is new than its addresses, ListenerSets and the states of its farms."""
+    sets: set[ObjectKey] = field(default_factory=set)
+    """The ListenerSets that are new, or are its no more."""
+    routes: set[RouteKey] = field(default_factory=set)
+    """The routes that are to be judged again."""
     statuses: set[RouteKey] = field(default_factory=set)
-    """Routes whose status is to be told again."""
+    """Those whose status is to be told again, once it is decided about."""
 
-    def add_subjects(self, keys: Iterable[ObjectKey]) -> None:
-        """Have Gateways decided about of which anything may be new."""
-        for key in keys:
-            self.subjects.add(key)
-            self.gateways.add(key)
+
+class Affected:
+    """The Gateways that are to be decided about again. Namespaces take turns."""
+
+    def __init__(self) -> None:
+        self._queue: FairQueue[ObjectKey] = FairQueue(group=attrgetter("namespace"))
+        self._outdated: dict[ObjectKey, Outdated] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._queue
+
+    def next(self) -> ObjectKey | None:
+        """Return the Gateway whose turn it is, None if none waits."""
+        return next(iter(self._queue.take(1)), None)
+
+    def take(self, key: ObjectKey) -> Outdated:
+        """Return what of a Gateway is out of date, which is not from now on."""
+        return self._outdated.pop(key, Outdated())
+
+    def add(self, key: ObjectKey) -> Outdated:
+        """Have a Gateway decided about. Return what of it is out of date, for more to be added."""
+        self._queue.add(key)
+        return self._outdated.setdefault(key, Outdated())
 
     def add_route(self, key: RouteKey, gateways: Iterable[ObjectKey]) -> None:
         """Have a route judged again by these Gateways."""
         for gateway in gateways:
-            self.routes.setdefault(gateway, set()).add(key)
-            self.gateways.add(gateway)
-
-    def add_sets(self, keys: Iterable[ObjectKey], gateway: ObjectKey) -> None:
-        """Have a Gateway look at ListenerSets."""
-        self.sets.setdefault(gateway, set()).update(keys)
-        self.gateways.add(gateway)
+            self.add(gateway).routes.add(key)

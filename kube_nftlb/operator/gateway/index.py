@@ -7,7 +7,7 @@ from kube_nftlb import names
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
 from kube_nftlb.api.gateway.route import Route
 from kube_nftlb.multimap import Multimap
-from kube_nftlb.operator.gateway.attachment import ParentKey, parents
+from kube_nftlb.operator.gateway.attachment import Entrances, ParentKey, Reference, references
 from kube_nftlb.operator.gateway.backends import services_of
 from kube_nftlb.operator.gateway.grants import ALL, Permission
 from kube_nftlb.operator.gateway.objects import ObjectKey, RouteKey
@@ -19,7 +19,8 @@ class References:
     """Follows the references of Gateways, ListenerSets and routes, whether or not there is what they refer to."""
 
     def __init__(self) -> None:
-        self._parents: dict[RouteKey, frozenset[ParentKey]] = {}
+        self._references: dict[RouteKey, frozenset[Reference]] = {}
+        self._routes_naming: Multimap[Reference, RouteKey] = Multimap()
         self._routes_of: Multimap[ParentKey, RouteKey] = Multimap()
         self._services: dict[RouteKey, frozenset[ObjectKey]] = {}
         self._routes_into: Multimap[str, RouteKey] = Multimap()
@@ -48,8 +49,9 @@ class References:
 
     def put_route(self, key: RouteKey, route: Route | None) -> None:
         """Add, replace or (None) remove a route."""
-        for parent in self._parents.pop(key, ()):
-            self._routes_of.discard(parent, key)
+        for reference in self._references.pop(key, ()):
+            self._routes_naming.discard(reference, key)
+            self._routes_of.discard(reference.parent, key)
         for service in self._services.pop(key, ()):
             self.routes_to.discard(service, key)
             self._routes_into.discard(service.namespace, key)
@@ -57,10 +59,11 @@ class References:
             self.routes_in.discard(key.namespace, key)
             return
         self.routes_in.add(key.namespace, key)
-        self._parents[key] = frozenset(parent for _, parent in parents(route))
+        self._references[key] = frozenset(reference for _, reference in references(route))
         self._services[key] = frozenset(services_of(route))
-        for parent in self._parents[key]:
-            self._routes_of.add(parent, key)
+        for reference in self._references[key]:
+            self._routes_naming.add(reference, key)
+            self._routes_of.add(reference.parent, key)
         for service in self._services[key]:
             self.routes_to.add(service, key)
             if service.namespace != key.namespace:
@@ -70,7 +73,7 @@ class References:
         """Return the Gateways that a route refers to, itself or by a ListenerSet."""
         found = (
             parent.key if parent.kind == "Gateway" else self.gateway_of.get(parent.key)
-            for parent in self._parents.get(route, ())
+            for parent, *_ in self._references.get(route, ())
         )
         return {gateway for gateway in found if gateway is not None}
 
@@ -83,6 +86,17 @@ class References:
     def routes_of_set(self, listener_set: ObjectKey) -> Set[RouteKey]:
         """Return the routes that refer to a ListenerSet."""
         return self._routes_of.get(ParentKey("ListenerSet", listener_set))
+
+    def routes_between(self, before: Entrances, after: Entrances) -> Iterator[RouteKey]:
+        """Yield the routes that name listeners of a Gateway that differ; some of them several times."""
+        for parent in before.keys() | after.keys():
+            had, has = before.get(parent), after.get(parent)
+            if had is None or has is None:
+                yield from self._routes_of.get(parent)
+            elif had != has:
+                for named in had.keys() | has.keys():
+                    if had.get(named) != has.get(named):
+                        yield from self._routes_naming.get(Reference(parent, *named))
 
     def routes_with(self, permissions: Iterable[Permission]) -> set[RouteKey]:
         """Return the routes whose references need one of these permissions."""

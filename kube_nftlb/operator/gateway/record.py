@@ -1,14 +1,14 @@
 """What is decided about one Gateway: the farms of its listeners, and what the statuses say."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, ListenerSet
 from kube_nftlb.api.values import TrafficPolicy
-from kube_nftlb.operator.gateway.addresses import KEPT, asked, traffic_policy
-from kube_nftlb.operator.gateway.attached import ROUTES_MAX, AttachedRoutes, Candidate
-from kube_nftlb.operator.gateway.attachment import Attachment
+from kube_nftlb.operator.gateway.addresses import asked, traffic_policy
+from kube_nftlb.operator.gateway.attached import AttachedRoutes, Candidate
+from kube_nftlb.operator.gateway.attachment import Attachment, Entrances
 from kube_nftlb.operator.gateway.farms import farms
 from kube_nftlb.operator.gateway.listeners import ListenerKey, Problem, Section, Sections
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, ObjectKey, Options, RouteKey
@@ -21,7 +21,7 @@ from kube_nftlb.operator.gateway.status import (
     refused_set,
     set_status,
 )
-from kube_nftlb.operator.gateway.wanted import AddressRequest, GatewayStatus, ParentStatus, WantedFarm
+from kube_nftlb.operator.gateway.wanted import GatewayStatus, ParentStatus, WantedFarm
 from kube_nftlb.prose import some_of, until_then
 
 
@@ -34,6 +34,7 @@ class Subject:
     sets: Mapping[ObjectKey, ListenerSet]
     """Those that it admits."""
     sections: Sections
+    entrances: Entrances
     refused: Problem | None
     """Why it is not accepted whatever it asks for: because of its class, or of others in its namespace."""
     surplus: bool
@@ -58,7 +59,6 @@ class GatewayRecord:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.routes = AttachedRoutes()
-        self.request: AddressRequest | None = None
         self.status = GatewayStatus((), ())
         self.sets: dict[ObjectKey, GatewayStatus] = {}
         """The statuses of its ListenerSets."""
@@ -81,21 +81,17 @@ class GatewayRecord:
             for key, problem in subject.sections.surplus_sets.items()
         }
 
-    def put_route(self, key: RouteKey, candidate: Candidate | None) -> set[RouteKey]:
-        """Add, replace or (None) remove a route. Return those that are to be passed to ``decide``."""
-        return self.routes.put(key, candidate)
-
     def put_sets(self, keys: Iterable[ObjectKey], refused: Mapping[ObjectKey, GatewayStatus | None]) -> None:
         """Replace what is said of these ListenerSets if they are refused; None for one that it has no more."""
         for key in keys:
             self.refused_sets.pop(key, None)
         self.refused_sets.update((key, status) for key, status in refused.items() if status is not None)
 
-    def decide(self, address: AddressState | None, changed: Iterable[RouteKey]) -> set[RouteKey]:
-        """Decide about the Gateway, and about these of its routes. Return the routes whose statuses are new."""
+    def decide(self, address: AddressState | None) -> set[RouteKey]:
+        """Decide about the Gateway. Return the routes whose statuses depend on what of it has changed."""
         subject, gateway, found = self.subject, self.subject.gateway, self.subject.sections
-        wanted = asked(gateway)
-        mistake = None if subject.surplus else subject.refused or _parameters(gateway) or wanted.unsupported
+        wanted = asked(gateway, None if subject.surplus else subject.refused)
+        mistake = None if subject.surplus else wanted.unsupported
         refused = mistake or subject.refused or none_usable(found.own)
         has = address.addresses if address is not None else ()
         ending = until_then(has)
@@ -106,9 +102,11 @@ class GatewayRecord:
         serves = refused is None or (mistake is not None and bool(has))
         if mistake is not None:
             refused = mistake._replace(message=f"{mistake.message}{ending}")
-        request = wanted.request if mistake is None else KEPT
         usable = {each.key: each for each in _all(found) if each.usable}
-        everything = (serves, usable) != (self._serves, self._usable)
+        flipped = usable.keys() ^ self._usable.keys()
+        outdated = {key for listener in flipped for key in self.routes.at(listener)}
+        if serves != self._serves:
+            outdated = set(self.routes)
         self._serves, self._usable = serves, usable
         policy, strange = traffic_policy(gateway)
         inside = address.inside if address is not None else frozenset()
@@ -124,20 +122,16 @@ class GatewayRecord:
             refused,
             _note(found, strange),
             address,
-            request.only_kept,
+            wanted.request.only_kept,
             subject.routability,
             self.routes.count,
             progress_of,
         )
-        self.request = request if not subject.surplus else None
         self.sets = {
             key: set_status(each, facts, subject.sets[key].metadata.generation) for key, each in found.of_sets.items()
         }
         attached_sets = sum(each.conditions[0].status == "True" for each in self.sets.values())
         self.status = gateway_status(found.own, attached_sets, facts, gateway.metadata.generation)
-        outdated = {*changed, *self.routes, *self.parents} if everything else set(changed)
-        for key in outdated:
-            self._tell(key)
         return outdated
 
     def _build_farms(
@@ -148,47 +142,24 @@ class GatewayRecord:
         for listener, section in self._usable.items() if addresses else ():
             if (key := self.routes.serving(listener)) is None or (candidate := self.routes.get(key)) is None:
                 continue
-            inputs = (
-                section,
-                candidate.backends,
-                candidate.route.metadata.uid,
-                candidate.route.metadata.creation_timestamp,
-                key,
-                addresses,
-                inside,
-                subject.options,
-                policy,
-            )
+            route, inputs = candidate.route, (candidate.backends, addresses, inside, subject.options, policy)
+            identity = section, key, route.metadata.uid, route.metadata.creation_timestamp
             before = self._of_listener.get(listener)
-            if before is not None and before.inputs == inputs:
+            if before is not None and before.inputs == (*identity, *inputs):
                 built[listener] = before
                 continue
-            found = farms(
-                subject.key,
-                section,
-                key,
-                candidate.route,
-                candidate.backends,
-                addresses,
-                inside,
-                subject.options,
-                policy,
-            )
-            built[listener] = _OfListener(inputs, dict(found))
+            built[listener] = _OfListener((*identity, *inputs), dict(farms(subject.key, section, key, route, *inputs)))
         self._of_listener = built
         self.farms = {name: farm for each in built.values() for name, farm in each.farms.items()}
 
-    def _tell(self, key: RouteKey) -> None:
-        """Write what is said of a route."""
+    def tell(self, key: RouteKey) -> None:
+        """Replace what is said of a route."""
         if (candidate := self.routes.get(key)) is None:
             self.parents.pop(key, None)
         else:
             self.parents[key] = {each.index: self._parent(key, candidate, each) for each in candidate.attachments}
 
     def _parent(self, key: RouteKey, candidate: Candidate, attachment: Attachment) -> ParentStatus:
-        if attachment.problem is None and self.routes.is_surplus(key):
-            message = f"the Gateway accepts {ROUTES_MAX} routes of a namespace, and has as many older ones"
-            attachment = replace(attachment, listeners=(), problem=Problem("TooManyRoutes", message))
         return parent_status(candidate.route, attachment, candidate.backends, self._served(key, attachment))
 
     def _served(self, key: RouteKey, attachment: Attachment) -> str:
@@ -212,13 +183,6 @@ class GatewayRecord:
 
 def _named(listeners: Sequence[str]) -> str:
     return f"the listener{'s' if len(listeners) > 1 else ''} {some_of(listeners)}"
-
-
-def _parameters(gateway: Gateway) -> Problem | None:
-    infrastructure = gateway.spec.infrastructure
-    if infrastructure is None or infrastructure.parameters_ref is None:
-        return None
-    return Problem("InvalidParameters", "spec.infrastructure.parametersRef is not supported")
 
 
 def _note(found: Sections, strange: str) -> str:

@@ -30,13 +30,16 @@ class ListenerSets:
         before = self._references.gateway_of.get(key)
         self._references.put_set(key, listener_set)
         gateway = self._references.gateway_of.get(key)
+        if before != gateway:
+            for route in self._references.routes_of_set(key):
+                affected.add_route(route, (each for each in (before, gateway) if each is not None))
         if before is not None and before != gateway:
-            affected.add_sets({key, *self._budgets[before].remove(key)}, before)
+            affected.add(before).sets.update({key, *self._budgets[before].remove(key)})
             if not self._references.sets_of.get(before):
                 del self._budgets[before]
         if gateway is not None and listener_set is not None:
             budget = self._budgets.setdefault(gateway, Budget(SETS_MAX))
-            affected.add_sets({key, *budget.put(key, (False, listener_set.metadata.created_s))}, gateway)
+            affected.add(gateway).sets.update({key, *budget.put(key, (False, listener_set.metadata.created_s))})
 
     def admits(self, gateway: Gateway, key: ObjectKey) -> bool:
         """Return True if a ListenerSet is one of a Gateway."""

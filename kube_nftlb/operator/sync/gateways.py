@@ -1,7 +1,8 @@
 """Decide about Gateways whenever something changes, and hand on what is decided: farms, addresses, statuses."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import structlog
@@ -30,7 +31,9 @@ from kube_nftlb.operator.sync.route_farms import RouteFarms
 from kube_nftlb.operator.sync.route_overrides import RouteOverrides
 
 _AT_ONCE = 64
-"""How many changed objects of each kind are decided about before others have their turn."""
+"""How many changed objects of each kind are followed at once, and how many Gateways get an address."""
+_STEPS_S = 0.005
+"""How long decisions may take before others than Gateways have their turn."""
 _RETRY_S = 1.0
 
 _log = structlog.get_logger()
@@ -114,33 +117,39 @@ class Gateways:
         while True:
             try:
                 await self._start()
-                while True:
-                    await self._wake.wait()
+                while self._defined == (self._store.versions, self._store.routability):
                     self._wake.clear()
-                    if self._defined != (self._store.versions, self._store.routability):
-                        break
-                    if self._moved:
-                        moved = {key: self._planner.request_of(key) for key in self._moved}
-                        self._moved.clear()
-                        self._hand_on(GatewayPlan(requests=moved))
-                    if self._freed:
-                        self._freed = False
-                        await self._look_again()
-                    while (changes := self._store.take(_AT_ONCE)) is not None:
-                        self._hand_on(self._planner.update(changes))
-                        self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
-                        await asyncio.sleep(0)
+                    if not await self._turn():
+                        await self._wake.wait()
             except Exception:
                 # What was decided before stays.
                 _log.exception("cannot decide about Gateways, deciding about all of them anew")
                 await asyncio.sleep(_RETRY_S)
 
+    async def _turn(self) -> bool:
+        """Assign addresses, follow some changes, and decide about one Gateway. Return False if nothing is left."""
+        moved, self._moved = self._moved, set()
+        await _in_steps(self._assign(moved))
+        if self._freed:
+            self._freed = False
+            await self._look_again()
+        plan, changes = GatewayPlan(), self._store.take(_AT_ONCE)
+        if changes is not None:
+            await _in_steps(self._planner.follow(changes, plan))
+            await _in_steps(self._assign(plan.requests))
+        if (key := self._planner.next()) is not None:
+            await _in_steps(self._planner.decide(key, plan))
+        self._hand_on(plan)
+        if changes is not None:
+            self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
+        await asyncio.sleep(0)
+        return changes is not None or key is not None
+
     async def _look_again(self) -> None:
-        """Decide anew about the Gateways that lack an address, the oldest first."""
+        """Decide anew about the addresses of the Gateways that lack one, the oldest first."""
         waiting = sorted(self._waiting, key=self._age)
         for first in range(0, len(waiting), _AT_ONCE):
-            some = waiting[first : first + _AT_ONCE]
-            self._hand_on(GatewayPlan(requests={key: self._planner.request_of(key) for key in some}))
+            await _in_steps(self._assign(waiting[first : first + _AT_ONCE]))
             await asyncio.sleep(0)
 
     def _age(self, key: ObjectKey) -> tuple[float, ObjectKey]:
@@ -154,15 +163,17 @@ class Gateways:
         self._recall_farms()
         while self._store.take(_AT_ONCE) is not None:
             pass
-        plan = self._planner.update(everything(objects))
+        plan = GatewayPlan()
+        await _in_steps(self._planner.follow(everything(objects), plan))
         if not self.claimed.is_set():
             requests = (self._request(key, wanted) for key, wanted in plan.requests.items())
             claims = GatewayClaims(self._store, self._cache, self._book, self._planner.gateways_of)
             claims.put(request for request in requests if request is not None)
             self.claimed.set()
         self._cluster_ips.replace(plan.requests)
-        gone: dict[ObjectKey, AddressRequest | None] = dict.fromkeys(self._store.addresses)
-        plan = self._with_addresses(replace(plan, requests={**gone, **plan.requests}))
+        await _in_steps(self._assign({*self._store.addresses, *plan.requests}))
+        while (key := self._planner.next()) is not None:
+            await _in_steps(self._planner.decide(key, plan))
         self._farms.replace(self._overrides.replace(plan.farms))
         self._statuses.replace(plan)
 
@@ -176,7 +187,6 @@ class Gateways:
                 self._store.farms.setdefault(ObjectKey(*farm.key), state)
 
     def _hand_on(self, plan: GatewayPlan) -> None:
-        plan = self._with_addresses(plan)
         for name, farm in plan.farms.items():
             key = FarmKey(*name)
             if farm is None and self._cache.farms.get(key) is None:
@@ -185,17 +195,20 @@ class Gateways:
         self._farms.want(self._overrides.take(plan.farms))
         self._statuses.want(plan)
 
-    def _with_addresses(self, plan: GatewayPlan) -> GatewayPlan:
-        """Decide on the addresses that are asked for. Return the plan with what follows from those that are new.
+    def _assign(self, keys: Iterable[ObjectKey]) -> Iterator[None]:
+        """Decide on the addresses of Gateways, in steps. Those are decided about again of which they are new.
 
         What is free goes to the oldest Gateways, after others have freed what they had.
         """
+        requests = {key: self._planner.request_of(key) for key in keys}
 
         def rank(key: ObjectKey) -> tuple[bool, tuple[float, ObjectKey]]:
-            return plan.requests[key] is not None, self._age(key)
+            return requests[key] is not None, self._age(key)
 
-        changed = {key for key in sorted(plan.requests, key=rank) if self._assign(key, plan.requests[key])}
-        return _newer(plan, self._planner.update(Changes(addresses=frozenset(changed)))) if changed else plan
+        for key in sorted(requests, key=rank):
+            if self._assign_to(key, requests[key]):
+                yield from self._planner.follow(Changes(addresses=frozenset({key})), GatewayPlan())
+            yield
 
     def _request(self, key: ObjectKey, wanted: AddressRequest | None) -> Request | None:
         gateway = self._store.objects.gateways.get(key)
@@ -203,7 +216,7 @@ class Gateways:
             return None
         return addresses.request_of(GatewayKey(*key), gateway, wanted)
 
-    def _assign(self, key: ObjectKey, wanted: AddressRequest | None) -> bool:
+    def _assign_to(self, key: ObjectKey, wanted: AddressRequest | None) -> bool:
         """Decide on the addresses of a Gateway. Return True if they, or what is said of them, have changed."""
         holder = GatewayKey(*key)
         had = self._book.has(holder)
@@ -258,13 +271,10 @@ class Gateways:
         self._state(key, replace(known, problem=""))
 
 
-def _newer(first: GatewayPlan, second: GatewayPlan) -> GatewayPlan:
-    return GatewayPlan(
-        {**first.farms, **second.farms},
-        {**first.requests, **second.requests},
-        {**first.classes, **second.classes},
-        {**first.gateways, **second.gateways},
-        {**first.listener_sets, **second.listener_sets},
-        {**first.routes, **second.routes},
-        {**first.released, **second.released},
-    )
+async def _in_steps(steps: Iterator[None]) -> None:
+    """Take all steps, and let others have their turn in between."""
+    began = time.monotonic()
+    for _ in steps:
+        if time.monotonic() - began > _STEPS_S:
+            await asyncio.sleep(0)
+            began = time.monotonic()

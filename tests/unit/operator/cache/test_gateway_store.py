@@ -15,7 +15,23 @@ from kube_nftlb.kube.resources import (
 )
 from kube_nftlb.operator.cache.gateway_store import GatewayStore, Ref
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
-from kube_nftlb.operator.gateway.objects import Options
+from kube_nftlb.operator.gateway.objects import ObjectKey, Options
+
+
+def test_changes_of_namespaces_take_turns() -> None:
+    store = GatewayStore(VersionedMap(lambda _: 0), {}, Options())
+    crowd = [ObjectKey("crowd", f"gateway-{number}") for number in range(200)]
+    for key in (*crowd[:100], ObjectKey("tenant", "edge"), *crowd[100:]):
+        store.note("gateways", key)
+    store.note("namespaces", "tenant")
+    taken = store.take(3)
+    assert taken is not None
+    assert ObjectKey("tenant", "edge") in taken.gateways
+    assert (len(taken.gateways), taken.namespaces) == (3, {"tenant"})
+    rest = [each.gateways for _ in range(66) if (each := store.take(3)) is not None]
+    assert frozenset().union(taken.gateways, *rest) == {*crowd, ObjectKey("tenant", "edge")}
+    assert store.take(3) is None
+
 
 SPECS: dict[Resource, dict[str, Any]] = {
     GATEWAY_CLASSES: {"controllerName": "kube-nftlb.io/gateway"},

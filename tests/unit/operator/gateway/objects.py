@@ -1,13 +1,15 @@
 """Objects of Gateway API, as the API server has them, and what is decided about them."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kube_nftlb.api.gateway.gateway import Gateway, GatewayClass, ListenerSet
 from kube_nftlb.api.gateway.route import ReferenceGrant, Route, RouteKindName
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.objects import AddressState, FarmState, GatewayObjects, ObjectKey, Options, RouteKey
-from kube_nftlb.operator.gateway.plan import plan
+from kube_nftlb.operator.gateway.plan import Planner
 from kube_nftlb.operator.gateway.wanted import GatewayPlan, ListenerStatus, WantedCondition
 
 IP = "192.0.2.1"
@@ -156,6 +158,24 @@ def world(
         versions=frozenset(versions),
         options=options or Options(),
     )
+
+
+def update(planner: Planner, changes: Changes) -> GatewayPlan:
+    """Decide about all that changes affect, and what did before."""
+    result = GatewayPlan()
+    deque(planner.follow(changes, result), maxlen=0)
+    while (key := planner.next()) is not None:
+        deque(planner.decide(key, result), maxlen=0)
+    return result
+
+
+def plan(objects: GatewayObjects) -> GatewayPlan:
+    """Decide about all objects. Of what is not ours it says nothing."""
+    found = update(Planner(objects), everything(objects))
+    for each in (found.requests, found.gateways, found.listener_sets):
+        for key in [key for key, value in each.items() if value is None]:
+            del each[key]
+    return found
 
 
 def decided(*args: Any, **kwargs: Any) -> GatewayPlan:

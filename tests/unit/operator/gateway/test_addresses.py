@@ -19,6 +19,7 @@ from tests.unit.operator.gateway.objects import (
     parent,
     route,
     specs,
+    update,
     world,
 )
 
@@ -157,13 +158,13 @@ def test_a_namespace_has_so_many_gateways_the_oldest_first(monkeypatch: pytest.M
     gateways = {each: gateway(key=each, age=9 if each == old else 0) for each in (GATEWAY, old, other)}
     objects = replace(world(gateways.values(), [route(parents=[parent(), parent(name="older")])]), gateways=gateways)
     planner = plan.Planner(objects)
-    found = planner.update(everything(objects))
+    found = update(planner, everything(objects))
     assert of_gateway(found) == {"Accepted": ("False", "TooManyGateways"), "Programmed": ("False", "Invalid")}
     assert of_gateway(found, old)["Accepted"] == of_gateway(found, other)["Accepted"] == ("True", "Accepted")
     assert found.requests == {GATEWAY: None, old: AddressRequest(), other: AddressRequest()}
     assert {farm.gateway for farm in found.farms.values() if farm is not None} == {old}
     del gateways[old]
-    found = planner.update(Changes(gateways={old}))
+    found = update(planner, Changes(gateways={old}))
     assert of_gateway(found)["Accepted"] == ("True", "Accepted")
     assert found.requests == {GATEWAY: AddressRequest(), old: None}
 

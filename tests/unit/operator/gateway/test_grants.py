@@ -4,13 +4,13 @@ from unittest import mock
 
 import pytest
 
-from kube_nftlb.operator.gateway import plan as plan_
+from kube_nftlb.operator.gateway import routes as routes_
 from kube_nftlb.operator.gateway.backends import resolve as resolver
 from kube_nftlb.operator.gateway.changes import Changes, everything
 from kube_nftlb.operator.gateway.grants import ALL, Grants, Permission
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.plan import Planner
-from tests.unit.operator.gateway.objects import backend, gateway, grant, parent, permits, route, service, world
+from tests.unit.operator.gateway.objects import backend, gateway, grant, parent, permits, route, service, update, world
 
 ONE, OTHER = ObjectKey("theirs", "one"), ObjectKey("theirs", "other")
 
@@ -51,8 +51,8 @@ def test_a_grant_costs_nothing_for_routes_that_do_not_need_it_or_have_no_gateway
     ]
     objects = world([gateway()] * gateways, routes, [service("web", "theirs")])
     planner = Planner(objects)
-    planner.update(everything(objects))
+    update(planner, everything(objects))
     objects.grants[ONE] = grant("theirs", source)  # type: ignore[index]
-    with mock.patch.object(plan_, "resolve", wraps=resolver) as resolve:
-        planner.update(Changes(grants=frozenset([ONE])))
+    with mock.patch.object(routes_, "resolve", wraps=resolver) as resolve:
+        update(planner, Changes(grants=frozenset([ONE])))
     assert resolve.call_count == resolved

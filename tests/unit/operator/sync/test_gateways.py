@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from kube_nftlb import errors, names
 from kube_nftlb.api.address_ranges import ip_of
+from kube_nftlb.api.gateway.selectors import AdmittedNamespaces
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import (
@@ -30,13 +31,13 @@ from kube_nftlb.operator.addresses import gateways as addresses_of_gateways
 from kube_nftlb.operator.addresses.gateways import allocate
 from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.cache.gateway_store import Ref
-from kube_nftlb.operator.gateway.plan import plan
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S
 from kube_nftlb.operator.model.pods import slim
 from tests.builders import raw_nftlb_node, raw_pod, raw_route_farm, raw_service
 from tests.builders.pools import raw_balanced
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
+from tests.unit.operator.gateway.objects import plan
 from tests.unit.operator.sync.gateway_operator import (
     GatewayKube,
     Operator,
@@ -381,6 +382,42 @@ async def test_gateways_that_wait_leave_others_most_of_the_time(
             await asyncio.sleep(0.1)
     assert 200 <= decided <= 200 * 12, "every 0.3 s at most"
     assert longest <= 64
+
+
+async def test_others_have_their_turn_while_many_routes_are_judged(
+    kube: GatewayKube, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, loop = Operator(time, kube), asyncio.get_running_loop()
+    admits, judged, longest, without_pause = AdmittedNamespaces.admits, 0, 0, 0
+
+    def pause() -> None:
+        nonlocal without_pause
+        without_pause = 0
+
+    def counting(*of: Any) -> bool:
+        nonlocal judged, longest, without_pause
+        judged, without_pause = judged + 1, without_pause + 1
+        longest = max(longest, without_pause)
+        if without_pause == 1:
+            loop.call_soon(pause)
+        return admits(*of)
+
+    def listeners(name: str) -> list[Json]:
+        return [{"name": f"{name}-{port}", "port": port, "protocol": "TCP"} for port in range(1, 33)]
+
+    monkeypatch.setattr("kube_nftlb.operator.sync.gateways._STEPS_S", 0, raising=False)
+    async with running(operator):
+        kube.put(GATEWAYS, raw_gateway(listeners=listeners("a")))
+        for number in range(100):
+            raw = raw_route(f"route-{number}")
+            raw["spec"]["parentRefs"] = [{"name": "edge", "port": port} for port in range(1, 33)]
+            kube.put(TCP_ROUTES, raw)
+        await asyncio.sleep(1)
+        monkeypatch.setattr(AdmittedNamespaces, "admits", counting)
+        change(kube, listeners=listeners("b"))
+        await asyncio.sleep(1)
+    assert judged >= 100 * 32
+    assert longest <= 2 * 32, "one route, or two"
 
 
 async def test_of_gateways_that_come_at_once_the_oldest_get_the_addresses(kube: GatewayKube, time: VirtualTime) -> None:
