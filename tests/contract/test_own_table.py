@@ -28,7 +28,7 @@ from kube_nftlb.agent.table.layout import (
 )
 from kube_nftlb.agent.table.policies import Policies, rules_owner
 from kube_nftlb.agent.table.policy_references import References
-from kube_nftlb.agent.table.policy_sets import policy
+from kube_nftlb.agent.table.policy_sets import admitting_nobody, policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import TableVerifier
 from kube_nftlb.api.address_ranges import range_of
@@ -273,8 +273,8 @@ def listening(known: Policies, key: FarmKey = GUARDED, family: Family = "ipv4") 
 async def test_the_kernel_has_the_ranges_of_a_policy(node: Node, family: Family, cidrs: list[str]) -> None:
     known = policies(("a-list", "deny", cidrs), ("another", "allow", []))
     rules = listening(known, family=family)
-    await node.give(known.sets() | rules)
-    await node.give({owner: Contents() for owner in known.sets() | rules})
+    await node.give(known.contents() | rules)
+    await node.give({owner: Contents() for owner in known.contents() | rules})
 
 
 async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None:
@@ -283,22 +283,30 @@ async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None
 
     start = int(ip_address("10.0.0.0"))
     known = some(start)
-    await node.give(known.sets() | listening(known))
+    await node.give(known.contents() | listening(known))
     before = await node.reader.generation()
-    await node.table.update(some(start + 256).sets())
+    await node.table.update(some(start + 256).contents())
     assert await node.reader.generation() == before + 1
     assert await node.drift() is None
 
 
 async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node: Node) -> None:
-    for known in (
-        policies(("list", "deny", ["10.0.0.0/8"])),
-        policies(("list", "allow", ["10.0.0.0/8"])),
-    ):
-        await node.give(known.sets() | listening(known))
-    gone = dict.fromkeys(known.sets(), Contents())
-    known.put_all({PolicyKey("shop", "list"): None})
-    await node.give(gone | listening(known))
+    list_ = PolicyKey("shop", "list")
+    deny, known = policies(("list", "deny", ["10.0.0.0/8"])), policies(("list", "allow", ["10.0.0.0/8"]))
+    assert listening(deny) == listening(known), "its farms do not change with it"
+    await node.give(deny.contents() | listening(deny))
+    await node.give(known.contents())
+    known.put_all({list_: None})
+    assert known.gone(node.table.is_used) == set()
+    await node.give(known.contents([list_]))
+    await node.give(listening(known))
+    assert known.gone(node.table.is_used) == {list_}
+    await node.give(known.contents([list_]))
+    assert not node.table.owned("policy:shop.list")
+
+
+def instead(owner: str) -> Contents:
+    return admitting_nobody(PolicyKey("shop", owner.rpartition(".")[2]))
 
 
 @pytest.mark.parametrize("kind", ["allow", "deny"])
@@ -307,21 +315,20 @@ async def test_a_policy_whose_ranges_the_kernel_refuses_admits_nobody_and_holds_
     node: Node, kind: str, *, anew: bool
 ) -> None:
     known = policies(("list", kind, ["10.0.0.0/8"]), ("other", kind, ["10.0.0.0/8"]))
-    node.table.fallback = known.sets_admitting_nobody
-    await node.give(known.sets() | listening(known))
-    refused = known.sets()["policy:shop.list"].sets
-    overlapping = Contents(sets=tuple(each._replace(elements=("10.0.0.0/8", "10.1.0.0/16")) for each in refused[:1]))
-    changed = known.sets() | {"policy:shop.list": overlapping, "web": refusing("10.96.0.1")}
+    node.table.fallback = instead
+    await node.give(known.contents() | listening(known))
+    had = known.contents()["policy:shop.list"]
+    overlapping = (each._replace(elements=("10.0.0.0/8", "10.1.0.0/16") if each.elements else ()) for each in had.sets)
+    refused = Contents(sets=tuple(overlapping), chains=had.chains)
+    changed = known.contents() | {"policy:shop.list": refused, "web": refusing("10.96.0.1")}
     if anew:
         node.table.expect(changed | listening(known))
     told = await (node.table.create() if anew else node.table.update(changed))
     assert list(told) == ["policy:shop.list"]
     assert "refused" in told["policy:shop.list"]
     assert await node.drift() is None
-    assert node.table.owned("policy:shop.list") == known.sets_admitting_nobody("policy:shop.list")
-    assert [each.elements for each in node.table.owned("policy:shop.list").sets] == (
-        [(), ()] if kind == "allow" else [(f"{ALL_IPV4}",), (f"{ALL_IPV6}",)]
-    )
+    assert node.table.owned("policy:shop.list") == instead("policy:shop.list")
+    assert [each.elements for each in node.table.owned("policy:shop.list").sets] == [(ALL_IPV4,), (), (ALL_IPV6,), ()]
     assert node.table.owned("web") == refusing("10.96.0.1")
     assert node.table.owned("policies:shop.web--http") == listening(known)["policies:shop.web--http"]
 
@@ -336,11 +343,11 @@ async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
             for each in (name, "0")
         }
     )
-    await node.give(known.sets() | listening(known, key))
+    await node.give(known.contents() | listening(known, key))
 
 
 async def test_a_range_that_is_gone_is_seen(node: Node) -> None:
     known = policies(("list", "deny", ["10.0.0.0/8", "192.0.2.0/24"]))
-    await node.give(known.sets())
-    await node.nft.run(f"delete element inet {TABLE} policy-shop.list-ip {{ 192.0.2.0/24 }}")
-    assert "policy-shop.list-ip" in (await node.drift() or "")
+    await node.give(known.contents())
+    await node.nft.run(f"delete element inet {TABLE} denied-shop.list-ip {{ 192.0.2.0/24 }}")
+    assert "denied-shop.list-ip" in (await node.drift() or "")

@@ -1,7 +1,7 @@
 """nft(8) and a kernel with one table."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftables.layout import listener_key
@@ -11,6 +11,8 @@ from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.contents import RuleContents, SetContents, TableContents
 from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
 from kube_nftlb.netfilter.table_text import Element
+
+EVERYBODY = "0.0.0.0-255.255.255.255"
 
 
 class FakeNft:
@@ -71,6 +73,20 @@ class FakeNft:
     def damage(self) -> None:
         """Somebody removes the table."""
         self.chains, self.sets = {}, {}
+
+
+def rules_met(chain: str, chains: Mapping[str, Iterable[str]], sets: Mapping[str, Container[str]]) -> list[str]:
+    """The rules that packets meet in a chain, and in those that it leads to: not those that match nobody."""
+    found: list[str] = []
+    for rule in chains.get(chain, ()):
+        looked_up = rule.partition("@")[2].partition(" ")[0]
+        if rule.startswith(("jump ", "goto ")):
+            found += rules_met(rule.partition(" ")[2], chains, sets)
+        elif not looked_up or sets[looked_up]:
+            found.append("drop" if looked_up and EVERYBODY in sets[looked_up] else rule)
+        if found[-1:] == ["drop"]:
+            break
+    return found
 
 
 class FakeTableReader:

@@ -1,17 +1,15 @@
-"""Program policies into the agent table, with the rules of the farms that refer to them."""
+"""Program policies into the agent table. Farms whose rules change by that are queued: each has them in its turn."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 
-from kube_nftlb import names
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.table import layout, policies, policy_sets
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.table_text import Contents
@@ -32,8 +30,8 @@ class PolicyProgrammer:
         self._table = table
         self._changes = changes
 
-    async def take(self, ranges: float = float("inf")) -> set[FarmKey]:
-        """Take changed policies, and queue the farms whose rules change by that. Return these.
+    async def take(self, ranges: float = float("inf")) -> Collection[PolicyKey]:
+        """Take changed policies, and queue the farms whose rules change by that. Return these policies.
 
         ``ranges`` limits how many address ranges the policies have.
         """
@@ -41,32 +39,27 @@ class PolicyProgrammer:
         for key, raw in self._policies.take(ranges).items():
             # In a thread, as the largest take half a second.
             changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
-        affected = self._put(changed)
+        self._put(changed)
         for key, policy in changed.items():
             event = "policy taken" if policy is not None else "policy removed"
             _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
-        return affected
+        return changed.keys()
 
-    def _put(self, changed: Mapping[PolicyKey, policy_sets.EnforcedPolicy | None]) -> set[FarmKey]:
-        affected = self._policies.put_all(changed)
-        self._state.add(affected, self._state.seen_version + 1)
-        return affected
+    def _put(self, changed: Mapping[PolicyKey, policy_sets.EnforcedPolicy | None]) -> None:
+        if affected := self._policies.put_all(changed):
+            self._state.add(affected, self._state.seen_version + 1)
 
     async def update(self, now: float) -> dict[str, str]:
-        """Write changed policies to the kernel, with all rules that refer to them, in one transaction.
+        """Write changed policies to the kernel, in one transaction. What farms have does not change by that.
 
-        With them come those that it refused and that are to be tried again ``now``, in seconds of the loop's clock.
-        Return the farms whose rules the kernel refuses, and the policies whose ranges it refuses, and why.
+        With them come those that it refused and that are to be tried again ``now``, in seconds of the loop's clock, and
+        go those that no rules refer to any more. Return the policies whose ranges the kernel refuses, and why.
         """
         again = self._policies.due(now)
-        if not (self._policies.pending or again):
-            return {}
-        sets = self._policies.sets()
-        affected = self._put(again) | await self.take(_RANGES_AT_ONCE)
-        # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
-        farms = {names.node_farm_name(*key) for key in (*affected, *self._state.queue.waiting)}
-        rules = {policies.rules_owner(name): self.rules(name) for name in farms}
-        refused = await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
+        self._put(again)
+        taken = await self.take(_RANGES_AT_ONCE)
+        changed = {*again, *taken, *self._policies.gone(self._table.is_used)}
+        refused = await self._table.update(self._policies.contents(changed))
         self._policies.done()
         return refused
 

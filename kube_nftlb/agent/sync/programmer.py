@@ -18,7 +18,7 @@ from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.plan import Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table import layout
+from kube_nftlb.agent.table import layout, policy_sets
 from kube_nftlb.agent.table.policies import policy_of
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
@@ -79,6 +79,7 @@ class Programmer:
             refused = self._rules_refused(outcome.rules_refused, farms)
             if not outcome.decide_again:
                 self._state.add(refused)
+                self._state.policies.have_rules(keys)
                 self._forget_withdrawn(planned, outcome.refused)
                 self._state.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 return outcome
@@ -143,8 +144,8 @@ class Programmer:
                 self._index.forget(each.key)
 
     def _instead_of_refused(self, subject: str) -> Contents:
-        if policy_of(subject) is not None:
-            return self._state.policies.sets_admitting_nobody(subject)
+        if (policy := policy_of(subject)) is not None:
+            return policy_sets.admitting_nobody(policy)
         return self.applier.refused(subject)
 
     async def update_policies(self) -> None:
@@ -182,7 +183,7 @@ class Programmer:
             layout.ENVIRONMENT: self._state.environment,
             layout.POOLS: self._state.pools.contents,
             layout.EARLIER: self._earlier.contents | given_up,
-            **self._state.policies.sets(),
+            **self._state.policies.contents(),
         }
         self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
         _log.info("adopted farms", farms=len(self._engines.sent), removed=len(orphans))

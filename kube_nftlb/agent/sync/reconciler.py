@@ -168,6 +168,7 @@ class Reconciler:
         await self._repair.adopt_table()
         await self._programmer.begin()
         self._state.policies.done()
+        self._state.policies.have_rules(self._state.index.all())
         self._state.add(self._state.index, 0 if lost else None)
         self._repair.suspect()
         self._adopted = True
@@ -208,7 +209,6 @@ class Reconciler:
         self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._state.queue))
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
-        if self._state.policies.due(now):
-            await self._programmer.update_policies()
+        await self._programmer.update_policies()
         self._state.pools.look_again(now)
         self._state.add(self._state.index.due(now))

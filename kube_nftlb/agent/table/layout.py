@@ -24,6 +24,12 @@ GIVEN_UP = "given-up"
 
 POLICY = "policy"
 """The maps from a listener to the chain that admits clients of new connections, or not (``policies``)."""
+DENIED, ALLOWED = "denied", "allowed"
+"""The sets of the clients that a policy denies, and that it allows."""
+NOT_ALLOWED = "not-allowed"
+"""The chains for the others."""
+ALONE = "alone"
+"""The chains for the clients of farms that have one policy."""
 
 REFUSE = "goto refuse"
 """The verdict for a connection that nobody would answer: a TCP reset, or ICMP port unreachable."""

@@ -1,20 +1,22 @@
 """The policies, the farms that refer to them, and the rules that enforce them in the agent table. Pure: no I/O.
 
-All farms share the sets of a policy (``policy_sets``). A farm has a chain per combination of policies: clients on a
-deny list are dropped; then, if there is an allow list, all that are on none. The elements of ``layout.POLICY`` for its
-listeners lead there. nftlb's own policies cannot be used: they work only if the address is on a local interface, and
-its allow lists keep nobody out.
+A farm has a chain per combination of policies, whose rules refer to what all farms share of these (``policy_sets``):
+clients on a deny list are dropped; then, if there is an allow list, all that are on none. The elements of
+``layout.POLICY`` for its listeners lead there. nftlb's own policies cannot be used: they work only if the address is on
+a local interface, and its allow lists keep nobody out.
 
-If a policy is missing or invalid, or the kernel refuses its ranges, the chain admits nobody.
+If a policy is missing or invalid, or the kernel refuses its ranges, the chain admits nobody. When that changes, farms
+get other rules, in their turn. One that is not missing any more admits nobody until then. One that is gone admits
+nobody at once, and is removed from the kernel once no rules refer to it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 
 from kube_nftlb import names
-from kube_nftlb.agent.table import layout
+from kube_nftlb.agent.table import layout, policy_sets
 from kube_nftlb.agent.table.policy_references import References
-from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, Json, admitting_nobody, matches_source
+from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, Json
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.budgets import policy_size
 from kube_nftlb.api.conflicts import FarmKey
@@ -48,6 +50,10 @@ class Policies:
         """The newest state of those that wait or were taken; None for one that was removed."""
         self._try_again: dict[PolicyKey, tuple[EnforcedPolicy, float]] = {}
         """Those whose ranges the kernel refused, as they should be, and when to try again."""
+        self._gone: set[PolicyKey] = set()
+        """Those to which rules in the kernel may still refer."""
+        self._behind: dict[FarmKey, int] = {}
+        """Farms without the rules for a policy that has come, with the resourceVersion since which it waits."""
         self._seen = 0
         self.changed_at = 0
         """The resourceVersion of the last change."""
@@ -103,6 +109,8 @@ class Policies:
         """Set the references of a farm; None removes them."""
         for key in _policies_of(self._references.pop(farm, None)):
             self._referring.discard(key, farm)
+        if to is None:
+            self._behind.pop(farm, None)
         for key in _policies_of(to):
             self._referring.add(key, farm)
         if to is not None and to.all():
@@ -122,8 +130,9 @@ class Policies:
 
     @property
     def watermark(self) -> int:
-        """The resourceVersion up to which every policy is in the kernel."""
-        open_ = [*self._in_work.values(), *([oldest] if (oldest := self._waiting.oldest_since()) is not None else [])]
+        """The resourceVersion up to which every policy is in the kernel, and farms have the rules for it."""
+        open_ = [*self._in_work.values(), *self._behind.values()]
+        open_ += [oldest] if (oldest := self._waiting.oldest_since()) is not None else []
         return max(min(open_) - 1, 0) if open_ else self._seen
 
     def take(self, ranges: float = float("inf")) -> dict[PolicyKey, Json | None]:
@@ -143,21 +152,38 @@ class Policies:
         affected: set[FarmKey] = set()
         for key, new in changed.items():
             self._try_again.pop(key, None)
-            if _kind(self._policies.get(key)) != _kind(new):
-                affected |= self._referring.get(key)
-            if new is None:
-                self._policies.pop(key, None)
-            else:
+            was = self._policies.pop(key, None)
+            if new is not None:
                 self._policies[key] = new
+            if _kind(was) == _kind(new):
+                continue
+            farms = self._referring.get(key)
+            affected |= farms
+            if self.enforces(key):
+                self._gone.discard(key)
+                since = self._in_work.get(key, self._seen + 1)
+                self._behind |= {farm: self._behind.get(farm, since) for farm in farms}
+            elif _kind(was):
+                self._gone.add(key)
         return affected
+
+    def enforces(self, key: PolicyKey) -> bool:
+        """Return True if a policy is there, and its ranges are compared with clients."""
+        return bool(_kind(self._policies.get(key)))
+
+    def have_rules(self, farms: Iterable[FarmKey]) -> None:
+        """Note that farms have the rules for their policies as they are now."""
+        for farm in farms:
+            self._behind.pop(farm, None)
 
     def refuse_ranges(self, key: PolicyKey, why: str, until: float) -> set[FarmKey]:
         """Note that the kernel refuses a policy's ranges. ``until``, in seconds of a clock, they are not tried again.
 
         Return the farms whose rules change by that.
         """
-        if (asked := self._policies.get(key)) is None or asked.admits_nobody:
+        if not self.enforces(key):
             return set()
+        asked = self._policies[key]
         affected = self.put_all({key: EnforcedPolicy(refused=why)})
         self._try_again[key] = asked, until
         return affected
@@ -166,6 +192,16 @@ class Policies:
         """Return the policies whose ranges the kernel refused and that are to be tried again, as they should be."""
         return {key: asked for key, (asked, until) in self._try_again.items() if until <= now}
 
+    def gone(self, is_used: Callable[[str], bool]) -> set[PolicyKey]:
+        """Return policies that are gone and that no rules refer to any more, once; ``is_used`` tells that of a chain.
+
+        Those that rules refer to are gone later.
+        """
+        chains = {key: policy_sets.admitting_nobody(key).chains for key in self._gone}
+        unused = {key for key, found in chains.items() if not any(is_used(each.name) for each in found)}
+        self._gone -= unused
+        return unused
+
     def done(self) -> None:
         """Note that the changes taken are in the kernel."""
         self._in_work = {}
@@ -173,15 +209,15 @@ class Policies:
 
     # Contents of the agent table.
 
-    def sets(self) -> dict[str, Contents]:
-        """Return the sets of each policy, by owner."""
-        return {owner(key): policy.contents for key, policy in self._policies.items()}
+    def contents(self, keys: Iterable[PolicyKey] | None = None) -> dict[str, Contents]:
+        """Return what the table is to have of policies, or of all there are, by owner."""
+        return {owner(key): self._contents(key) for key in (self._policies if keys is None else keys)}
 
-    def sets_admitting_nobody(self, of: str) -> Contents:
-        """Return the sets to have in place of a policy's that the kernel refuses, by their owner."""
-        key = policy_of(of)
-        found = self._policies.get(key) if key is not None else None
-        return admitting_nobody(key, found) if key is not None and found is not None else Contents()
+    def _contents(self, key: PolicyKey) -> Contents:
+        found = self._policies.get(key)
+        if key in self._gone:
+            return policy_sets.admitting_nobody(key)
+        return found.contents if found is not None else Contents()
 
     def rules(self, key: FarmKey, farm: str, family: Family, listeners: Iterable[Listener]) -> Contents:
         """Return the rules that apply a farm's policies at these listeners; ``farm`` is its name on the node."""
@@ -220,18 +256,12 @@ class Policies:
                 )
         return None
 
-    def _rules(self, namespace: str, sets: Collection[Collection[str]], family: Family) -> Iterator[str]:
+    def _rules(self, namespace: str, sets: Collection[Collection[str]], family: Family) -> Iterable[str]:
         keys = [PolicyKey(namespace, name) for name in sorted({name for each in sets for name in each})]
-        known = {key: each for key in keys if (each := self._policies.get(key)) is not None and not each.admits_nobody}
-        if len(known) == len(keys):
-            denying = [key for key, found in known.items() if not found.allows]
-            yield from (f"{matches_source(key, family)} drop" for key in denying)
-            if len(denying) == len(known):
-                return
-            # One list must not admit whom the list of another address keeps out.
-            if len(sets) == 1:
-                yield from (f"{matches_source(key, family)} return" for key in known if key not in denying)
-        yield "drop"
+        if not all(map(self.enforces, keys)):
+            return ("drop",)
+        # One list must not admit whom the list of another address keeps out.
+        return policy_sets.rules(keys, family, admit=len(sets) == 1)
 
 
 def owner(key: PolicyKey) -> str:
@@ -261,6 +291,6 @@ def _policies_of(to: References | None) -> list[PolicyKey]:
     return [PolicyKey(to.namespace, name) for name in to.all()] if to is not None else []
 
 
-def _kind(policy: EnforcedPolicy | None) -> tuple[bool, bool] | None:
-    """Return what the rules of farms depend on."""
-    return (policy.allows, policy.admits_nobody) if policy is not None else None
+def _kind(policy: EnforcedPolicy | None) -> bool | None:
+    """Return what the rules of farms, and what is told of them, depend on."""
+    return bool(policy.contents) if policy is not None else None

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kube_nftlb import errors
 from kube_nftlb.agent.table import refusals
@@ -35,6 +35,8 @@ class AgentTable:
         self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
         self._elements: Counter[str] = Counter()
+        self._jumps: Counter[str] = Counter()
+        """How many rules lead to each chain."""
         self.lets_wait = False
         """True while packets for Services that nobody translates are dropped, so that clients repeat them; else they
         are refused. Takes effect with ``create``."""
@@ -85,6 +87,10 @@ class AgentTable:
         """Return the contents of an owner."""
         return self._owners.get(owner, _NOTHING)
 
+    def is_used(self, chain: str) -> bool:
+        """Return True if a rule of any owner leads to a chain."""
+        return chain in self._jumps
+
     def restricts(self, farm: str) -> bool:
         """Return True if the table has anything of a farm, by its name on the node."""
         return bool(self.owned(farm) or self.owned(rules_owner(farm)))
@@ -112,7 +118,7 @@ class AgentTable:
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """Set all owners and their contents without touching the kernel."""
         # Another version of the agent may have other rules.
-        self._owners, self._present, self._elements = {}, {}, Counter()
+        self._owners, self._present, self._elements, self._jumps = {}, {}, Counter(), Counter()
         self._digest = _digest("", base(SET_NAMES | POOL_SETS) | self._always)
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
@@ -191,6 +197,7 @@ class AgentTable:
         if contents:
             self._owners[owner] = contents
             self._digest ^= _digest(owner, contents)
+            self._jumps.update(_jumps(contents))
             for entry in contents.elements:
                 by_owner = self._present.setdefault((entry.set, entry.key), {})
                 self._elements[entry.set] += not by_owner
@@ -200,6 +207,10 @@ class AgentTable:
         contents = self._owners.pop(owner, Contents())
         if contents:
             self._digest ^= _digest(owner, contents)
+        for chain in _jumps(contents):
+            self._jumps[chain] -= 1
+            if not self._jumps[chain]:
+                del self._jumps[chain]
         for key in _keys(contents):
             del self._present[key][owner]
             if not self._present[key]:
@@ -209,6 +220,11 @@ class AgentTable:
 
 def _keys(contents: Contents) -> set[tuple[str, str]]:
     return {(entry.set, entry.key) for entry in contents.elements}
+
+
+def _jumps(contents: Contents) -> Iterator[str]:
+    rules = (rule.rpartition(" ") for chain in contents.chains for rule in chain.rules)
+    return (to for match, _, to in rules if match.endswith(("jump", "goto")))
 
 
 def _digest(owner: str, contents: Contents) -> int:

@@ -1,16 +1,17 @@
 """The rules of the agent table in words. Pure: no I/O."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from kube_nftlb.agent.table import layout
 from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.result import LIMITS, Outcome, TraceResult, object_name
 from kube_nftlb.netfilter.tracing.events import Event
-from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
+from kube_nftlb.netfilter.tracing.rules import Chain, Rule, Rules, chain_of
 
 _POLICY = re.compile(r"policy-(?P<farm>.+)-[0-9a-f]{10}")
-_POLICY_SET = re.compile(r"policy-(?P<key>.+)-ip6?")
+_POLICY_SET = re.compile(rf"({layout.DENIED}|{layout.ALLOWED})-(?P<key>.+)-ip6?")
 _SOURCE_RANGES = re.compile(rf"{layout.SOURCE_RANGES}-[0-9a-f]{{10}}-(?P<farm>.+)")
 _LOCAL_CLIENTS = re.compile(r"local-clients-(?P<farm>.+)")
 _SCHEDULE = re.compile(r"schedule-(?P<farm>.+)")
@@ -29,6 +30,8 @@ class AgentTableReader:
         self._rules = rules
         self._from = ""
         """The chain that the packet came from to ``refuse`` or to the limit of a backend."""
+        self._policies: Chain | None = None
+        """The chain for the farm's policies that it came to."""
 
     def read(self, event: Event) -> None:
         """Add what an event tells."""
@@ -76,25 +79,24 @@ class AgentTableReader:
             self._end(outcomes.NO_LOCAL_BACKEND)
 
     def _policy(self, event: Event) -> None:
-        if _POLICY.fullmatch(event.chain) is None:
+        if event.chain.startswith(f"{layout.ALONE}-") or _POLICY.fullmatch(event.chain) is not None:
+            self._policies = chain_of(event)
+        elif not event.chain.startswith(f"{layout.NOT_ALLOWED}-"):
             return
-        named = next((_policy_name(each) for each in self._rule(event).sets("policy-")), "")
+        named = next(_policy_names(self._rule(event)), "")
         if event.verdict == "drop" and named:
             self._end(outcomes.denied([named]))
         elif event.verdict == "drop":
-            self._end(self._without_policy(event))
+            lists = self._lists()
+            self._end(outcomes.not_admitted(lists) if lists else outcomes.POLICY_MISSING)
         elif event.verdict == "return":
             self._result.step("policy", outcomes.admitted([named]), event.chain)
-        elif event.rule == 0:
+        elif event.rule == 0 and chain_of(event) == self._policies:
             self._result.step("policy", outcomes.admitted([]), event.chain)
 
-    def _without_policy(self, event: Event) -> Outcome:
-        """Return why a chain's last rule drops: the client is on none of its allow lists, or there are none."""
-        chain = chain_of(event)
-        lists = [name for (of, _), rule in self._rules.items() if of == chain for name in rule.sets("policy-")]
-        if not lists:
-            return outcomes.POLICY_MISSING
-        return outcomes.not_admitted({_policy_name(each) for each in lists})
+    def _lists(self) -> set[str]:
+        """Return the policies of the farm."""
+        return {name for (of, _), rule in self._rules.items() if of == self._policies for name in _policy_names(rule)}
 
     def _source_range(self, event: Event) -> None:
         if _SOURCE_RANGES.fullmatch(event.chain) is None:
@@ -137,6 +139,7 @@ class AgentTableReader:
         return self._rules.get((chain_of(event), event.rule), _NONE)
 
 
-def _policy_name(set_name: str) -> str:
-    found = _POLICY_SET.fullmatch(set_name)
-    return object_name(found["key"]) if found else set_name
+def _policy_names(rule: Rule) -> Iterator[str]:
+    """Yield the names of the policies whose sets a rule looks up."""
+    found = map(_POLICY_SET.fullmatch, rule.sets(""))
+    return (object_name(each["key"]) for each in found if each is not None)

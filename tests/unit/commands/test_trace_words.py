@@ -63,6 +63,9 @@ EXPECTED = {
     "policy-does-not-deny": Told(*SERVED, RR, other=("policy", "no deny list has the client's address")),
     "policy-allows": Told(*SERVED, RR, other=("policy", "the allow list test/office admits the client")),
     "policy-allows-others": Told("Dropped", "PolicyAdmitsOthers", other=("message", "test/office")),
+    "policy-allows-others-of-several": Told(
+        "Dropped", "PolicyAdmitsOthers", other=("message", "test/bad, test/office")
+    ),
     "source-range-outside": Told("Dropped", "OutsideSourceRanges"),
     "source-range-inside": Told(*SERVED, RR, other=("source range", "the client is in a source range")),
     "limit-new": Told("Dropped", "LimitReached", other=("message", "limits.new")),

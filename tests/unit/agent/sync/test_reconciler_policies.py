@@ -1,6 +1,7 @@
 """The loop with policies: they keep clients out from the first moment to the last."""
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,11 +11,12 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_farm, raw_policy
+from tests.fakes import nft
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 
 OTHER = [{"ip": "10.96.0.11", "ports": "80"}]
-DENIES = ["ip saddr @policy-default.list-ip drop"]
+DENIES = ["ip saddr @denied-default.list-ip drop"]
 
 
 def guarded(version: int = 10, **changes: Any) -> Farm:
@@ -26,7 +28,7 @@ def rules_met(node: Node, ip: str = "10.96.0.10", port: int = 80) -> list[str]:
     key = f"tcp . {ip} . {port}"
     # The command that added it may have added others too.
     added = node.nft.sets.get("policy-ip", {}).get(key, "").partition(f"{key} : jump ")[2]
-    return node.nft.chains.get(added.partition(",")[0].strip("} "), [])
+    return nft.rules_met(added.partition(",")[0].strip("} "), node.nft.chains, node.nft.sets)
 
 
 async def test_a_listed_policy_is_enforced_with_the_first_farms(node: Node) -> None:
@@ -66,7 +68,7 @@ async def test_a_changed_policy_keeps_clients_out_of_a_farm_of_which_only_an_nft
     await node.passes(1)
     assert met
     assert all(met)
-    assert rules_met(node) == (DENIES if type_ == "deny" else ["ip saddr @policy-default.list-ip return", "drop"])
+    assert rules_met(node) == (DENIES if type_ == "deny" else ["ip saddr @allowed-default.list-ip return", "drop"])
 
 
 async def test_nobody_is_served_at_an_address_that_a_farm_leaves_with_its_engine_while_nftlb_hangs(
@@ -188,7 +190,7 @@ async def test_the_ranges_of_a_policy_change_without_a_look_at_its_farms(node: N
     changes, compared = len(node.engine.changes), len(node.engine.compared)
     node.state.put_policy(raw_policy(version=21, generation=2, cidrs=["10.1.0.0/16", "10.3.0.0/16"]))
     await until(lambda: node.loop.progress.policy_watermark == 21)
-    assert list(node.nft.sets["policy-default.list-ip"]) == ["10.1.0.0-10.1.255.255", "10.3.0.0-10.3.255.255"]
+    assert list(node.nft.sets["denied-default.list-ip"]) == ["10.1.0.0-10.1.255.255", "10.3.0.0-10.3.255.255"]
     assert (len(node.engine.changes), len(node.engine.compared)) == (changes, compared)
 
 
@@ -205,7 +207,75 @@ async def test_a_policy_that_turns_from_deny_to_allow_changes_the_rules(node: No
     await node.program([guarded()], 20)
     node.state.put_policy(raw_policy(version=21, generation=2, type="allow"))
     await until(lambda: node.loop.progress.policy_watermark == 21)
-    assert rules_met(node) == ["ip saddr @policy-default.list-ip return", "drop"]
+    assert rules_met(node) == ["ip saddr @allowed-default.list-ip return", "drop"]
+
+
+CROWD = {f"web-{number}": f"10.96.1.{number}" for number in range(100)}
+
+
+class Transaction(NamedTuple):
+    """A change of the agent table, and what is so once it is made."""
+
+    written: int
+    """The number of farms whose rules it has."""
+    met: list[list[str]]
+    """The rules that clients of the crowd meet."""
+    by_another: list[str]
+    """Those that clients of the farm of another namespace meet."""
+    watermark: int
+
+
+async def with_crowd(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[Transaction]:
+    """Program a hundred farms with a policy, and one of another namespace. Return each transaction from now on."""
+    of_crowd = [guarded(name=name, addresses=[{"ip": ip, "ports": "80"}]) for name, ip in CROWD.items()]
+    node.state.put_policy(raw_policy(version=11))
+    await node.program([*of_crowd, guarded(namespace="shop", addresses=OTHER)], 20)
+    await node.passes(1)
+    found, run = list[Transaction](), node.nft.run
+
+    async def noted(commands: str) -> None:
+        await run(commands)
+        written = set(re.findall(r"chain inet kube-nftlb policy-(web-\d+)-", commands))
+        met = [rules_met(node, ip) for ip in CROWD.values()]
+        found.append(Transaction(len(written), met, rules_met(node, "10.96.0.11"), node.state.policies.watermark))
+
+    monkeypatch.setattr(node.nft, "run", noted)
+    return found
+
+
+async def test_a_policy_changes_its_type_at_once_and_none_of_its_farms(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = await with_crowd(node, monkeypatch)
+    changes = len(node.engine.changes)
+    node.state.put_policy(raw_policy(version=21, generation=2, type="allow"))
+    await until(lambda: node.loop.progress.policy_watermark == 21)
+    await node.passes(1)
+    assert [(each.written, each.met) for each in transactions] == [
+        (0, [["ip saddr @allowed-default.list-ip return", "drop"]] * 100)
+    ]
+    assert len(node.engine.changes) == changes
+
+
+async def test_a_policy_that_goes_and_comes_back_lets_nobody_in_and_its_farms_take_turns_with_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = await with_crowd(node, monkeypatch)
+    sets = {f"{kind}-default.list-{family}" for kind in ("denied", "allowed") for family in ("ip", "ip6")}
+    assert sets <= node.nft.sets.keys()
+    node.state.remove_policy(raw_policy(version=21))
+    await until(lambda: not sets & node.nft.sets.keys())
+    assert all(each.met == [["drop"]] * 100 for each in transactions), "at once"
+
+    node.state.put_policy(raw_policy(version=22))
+    node.state.put_policy(raw_policy(version=23, namespace="shop"))
+    await until(lambda: node.loop.progress.policy_watermark == 23)
+    assert transactions[-1].met == [DENIES] * 100
+    assert all(rules in (["drop"], DENIES) for each in transactions for rules in each.met)
+    by_another = next(each for each in transactions if each.by_another != ["drop"])
+    assert by_another.met.count(["drop"]) >= 50, "the farm of another namespace does not wait for all of these"
+    assert by_another.watermark < 22, "the policy is not programmed where farms do not have it"
+    assert max(each.written for each in transactions) <= 32
 
 
 async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node: Node) -> None:
@@ -252,6 +322,7 @@ async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(
 async def test_a_policy_whose_ranges_the_kernel_refuses_is_told_and_tried_again_and_holds_nobody_else(
     node: Node, type_: str
 ) -> None:
+    listed = "denied" if type_ == "deny" else "allowed"
     node.state.put_policy(raw_policy(version=11, type=type_))
     node.state.put_policy(raw_policy(name="fine", version=12, type=type_))
     others = guarded(name="other--http", addresses=OTHER, policies=["fine"])
@@ -264,12 +335,12 @@ async def test_a_policy_whose_ranges_the_kernel_refuses_is_told_and_tried_again_
     assert rules_met(node) == ["drop"], "nobody knows whom it would admit"
     assert "NftlbPolicy 'list'" in node.loop.progress.problems[WEB].message
     assert len(node.loop.progress.problems) == 1
-    assert list(node.nft.sets["policy-default.fine-ip"]) == ["10.4.0.0-10.4.255.255"]
+    assert list(node.nft.sets[f"{listed}-default.fine-ip"]) == ["10.4.0.0-10.4.255.255"]
     await node.change(farm(name="third--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}], version=30))
     assert node.loop.progress.last_error is None
     node.nft.lacks = ()
     await until(lambda: rules_met(node) == admitted and not node.reason())
-    assert list(node.nft.sets["policy-default.list-ip"]) == ["10.3.0.0-10.3.255.255"]
+    assert list(node.nft.sets[f"{listed}-default.list-ip"]) == ["10.3.0.0-10.3.255.255"]
 
 
 async def test_a_policy_that_the_kernel_refuses_as_the_table_is_made_anew_admits_nobody(node: Node) -> None:

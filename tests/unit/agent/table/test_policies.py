@@ -13,6 +13,7 @@ from kube_nftlb.api.listeners import Listener, listeners_of
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.table_text import Contents
 from tests.builders import farm, raw_farm
+from tests.fakes.nft import rules_met
 
 KEY = FarmKey("default", "web--http")
 
@@ -33,8 +34,18 @@ def raw(name: str = "list", kind: str = "deny", cidrs: tuple[str, ...] = (), **m
 
 def known(**kinds: str) -> Policies:
     policies = Policies()
-    policies.put_all({PolicyKey("default", name): policy(raw(name, kind)) for name, kind in kinds.items()})
+    cidrs = ("10.0.0.0/8", "fd00::/8")
+    policies.put_all({PolicyKey("default", name): policy(raw(name, kind, cidrs)) for name, kind in kinds.items()})
     return policies
+
+
+def met(policies: Policies, contents: Contents) -> dict[str, tuple[str, ...]]:
+    """The rules that a new connection to each listener meets, by the element's key."""
+    both = [contents, *policies.contents().values()]
+    chains = {chain.name: chain.rules for each in both for chain in each.chains}
+    sets = {named.name: named.elements for each in both for named in each.sets}
+    jumps = {entry.key: entry.value.removeprefix("jump ") for entry in contents.elements}
+    return {key: tuple(rules_met(chain, chains, sets)) for key, chain in jumps.items()}
 
 
 def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
@@ -42,15 +53,12 @@ def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
     wanted = farm(**spec)
     policies.refer(KEY, references(wanted))
     contents = policies.rules(KEY, "web--http", wanted.spec.family, [each for _, each in listeners_of(wanted)])
-    chains = {chain.name: chain.rules for chain in contents.chains}
-    return {
-        " ".join(entry.key.split(" . ")[1:]): chains[entry.value.removeprefix("jump ")] for entry in contents.elements
-    }
+    return {" ".join(key.split(" . ")[1:]): rules for key, rules in met(policies, contents).items()}
 
 
 def elements(*cidrs: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    four, six = policy(raw(cidrs=cidrs)).contents.sets
-    return four.elements, six.elements
+    sets = {each.name: each.elements for each in policy(raw(cidrs=cidrs)).contents.sets}
+    return sets["denied-default.list-ip"], sets["denied-default.list-ip6"]
 
 
 @pytest.mark.parametrize(
@@ -89,15 +97,15 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
 @pytest.mark.parametrize(
     ("kinds", "named", "expected"),
     [
-        ({"a": "deny"}, ["a"], ("ip saddr @policy-default.a-ip drop",)),
-        ({"a": "allow"}, ["a"], ("ip saddr @policy-default.a-ip return", "drop")),
+        ({"a": "deny"}, ["a"], ("ip saddr @denied-default.a-ip drop",)),
+        ({"a": "allow"}, ["a"], ("ip saddr @allowed-default.a-ip return", "drop")),
         (
             {"a": "allow", "b": "deny", "c": "allow"},
             ["c", "b", "a"],
             (
-                "ip saddr @policy-default.b-ip drop",
-                "ip saddr @policy-default.a-ip return",
-                "ip saddr @policy-default.c-ip return",
+                "ip saddr @denied-default.b-ip drop",
+                "ip saddr @allowed-default.a-ip return",
+                "ip saddr @allowed-default.c-ip return",
                 "drop",
             ),
         ),
@@ -115,14 +123,14 @@ def test_an_ipv6_farm_asks_the_ipv6_sets() -> None:
     found = rules(
         known(a="deny"), family="ipv6", addresses=[{"ip": "fd00::1", "ports": "80"}], policies=["a"], backends=[]
     )
-    assert found == {"fd00::1 80": ("ip6 saddr @policy-default.a-ip6 drop",)}
+    assert found == {"fd00::1 80": ("ip6 saddr @denied-default.a-ip6 drop",)}
 
 
 def test_an_address_has_the_farms_policies_and_its_own() -> None:
     addresses = [{"ip": "10.96.0.10", "ports": "80"}, {"ip": "10.0.0.1", "ports": "80,81", "policies": ["b"]}]
     found = rules(known(a="deny", b="allow"), addresses=addresses, policies=["a"])
-    denied = "ip saddr @policy-default.a-ip drop"
-    both = (denied, "ip saddr @policy-default.b-ip return", "drop")
+    denied = "ip saddr @denied-default.a-ip drop"
+    both = (denied, "ip saddr @allowed-default.b-ip return", "drop")
     assert found == {"10.96.0.10 80": (denied,), "10.0.0.1 80": both, "10.0.0.1 81": both}
 
 
@@ -134,7 +142,7 @@ def at_nodes(policies: Policies, wanted: Farm, *addresses: str) -> dict[str, tup
     for each in addresses:
         ip, port = each.split()
         contents = policies.rules(KEY, "web--http", "ipv4", [Listener(ip, "TCP", int(port))])
-        found[each] = contents.chains[0].rules if contents.chains else ()
+        found[each] = next(iter(met(policies, contents).values()), ())
     return found
 
 
@@ -147,8 +155,8 @@ def test_a_node_port_has_its_own_policies_on_each_address_of_the_node() -> None:
         known(admins="allow", public="allow"), farm(addresses=addresses), "192.168.1.1 30080", "203.0.113.5 80"
     )
     assert found == {
-        "192.168.1.1 30080": ("ip saddr @policy-default.admins-ip return", "drop"),
-        "203.0.113.5 80": ("ip saddr @policy-default.public-ip return", "drop"),
+        "192.168.1.1 30080": ("ip saddr @allowed-default.admins-ip return", "drop"),
+        "203.0.113.5 80": ("ip saddr @allowed-default.public-ip return", "drop"),
     }
 
 
@@ -175,9 +183,9 @@ def test_an_address_that_an_engine_still_has_does_not_get_the_policies_of_a_node
     [
         ((["admins"], ["public"]), ("drop",)),
         ((["admins"], []), ("drop",)),
-        ((["admins"], ["admins"]), ("ip saddr @policy-default.admins-ip return", "drop")),
-        ((["denied"], ["admins"]), ("ip saddr @policy-default.denied-ip drop", "drop")),
-        ((["denied"], []), ("ip saddr @policy-default.denied-ip drop",)),
+        ((["admins"], ["admins"]), ("ip saddr @allowed-default.admins-ip return", "drop")),
+        ((["denied"], ["admins"]), ("ip saddr @denied-default.denied-ip drop", "drop")),
+        ((["denied"], []), ("ip saddr @denied-default.denied-ip drop",)),
     ],
 )
 @pytest.mark.parametrize("parsed", [True, False])
@@ -191,8 +199,8 @@ def test_no_list_of_one_address_admits_anybody_where_it_is_not_known_which_appli
     ]
     raw = raw_farm(addresses=addresses)
     policies.refer(KEY, references(Farm.model_validate(raw)) if parsed else raw_references(raw))
-    (chain,) = policies.rules(KEY, "web--http", "ipv4", [Listener("10.0.0.9", "TCP", 80)]).chains
-    assert chain.rules == expected
+    (found,) = met(policies, policies.rules(KEY, "web--http", "ipv4", [Listener("10.0.0.9", "TCP", 80)])).values()
+    assert found == expected
 
 
 def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
@@ -200,8 +208,8 @@ def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
     before = [each for _, each in listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))]
     after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
     policies.refer(KEY, references(after))
-    (chain,) = policies.rules(KEY, "web--http", "ipv4", before).chains
-    assert len(chain.rules) == 2
+    (found,) = met(policies, policies.rules(KEY, "web--http", "ipv4", before)).values()
+    assert found == tuple(f"ip saddr @denied-default.{name}-ip drop" for name in "ab")
 
 
 def test_a_farm_that_is_not_understood_refers_to_all_that_its_spec_names() -> None:
@@ -218,7 +226,7 @@ def test_farms_change_only_with_what_their_policy_rules_depend_on() -> None:
     changes: list[tuple[EnforcedPolicy | None, set[FarmKey]]] = [
         (policy(raw(cidrs=("10.0.0.0/8",))), {KEY}),
         (policy(raw(cidrs=("10.1.0.0/16",))), set()),
-        (policy(raw(kind="allow")), {KEY}),
+        (policy(raw(kind="allow")), set()),
         (policy(raw(kind="what")), {KEY}),
         (None, {KEY}),
     ]

@@ -8,10 +8,11 @@ from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_farm, raw_policy
+from tests.fakes import nft
 from tests.fakes.node import WEB, until
 from tests.unit.agent.engine.nftlb.conftest import Node
 
-DENIES = ["ip saddr @policy-default.list-ip drop"]
+DENIES = ["ip saddr @denied-default.list-ip drop"]
 
 
 def guarded(version: int = 10, ip: str = "10.96.0.10", **changes: Any) -> Farm:
@@ -46,7 +47,7 @@ def openings(node: Node, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
     element = node.nft.sets.get("policy-ip", {}).get(f"tcp . {ip} . 80", "")
-    return node.nft.chains.get(element.strip("{} ").rpartition(" ")[2], [])
+    return nft.rules_met(element.strip("{} ").rpartition(" ")[2], node.nft.chains, node.nft.sets)
 
 
 async def test_a_farm_with_policies_is_never_open(node: Node, openings: set[str]) -> None:
