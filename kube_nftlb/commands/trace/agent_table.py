@@ -1,7 +1,6 @@
 """The rules of the agent table in words. Pure: no I/O."""
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from kube_nftlb.agent.table import layout
@@ -83,20 +82,18 @@ class AgentTableReader:
             self._policies = chain_of(event)
         elif not event.chain.startswith(f"{layout.NOT_ALLOWED}-"):
             return
-        named = next(_policy_names(self._rule(event)), "")
-        if event.verdict == "drop" and named:
-            self._end(outcomes.denied([named]))
-        elif event.verdict == "drop":
-            lists = self._lists()
-            self._end(outcomes.not_admitted(lists) if lists else outcomes.POLICY_MISSING)
+        named = "".join(_policy_names(self._rule(event))[:1])
+        if event.verdict == "drop":
+            self._end(outcomes.denied([named]) if named else self._not_admitted())
         elif event.verdict == "return":
             self._result.step("policy", outcomes.admitted([named]), event.chain)
         elif event.rule == 0 and chain_of(event) == self._policies:
             self._result.step("policy", outcomes.admitted([]), event.chain)
 
-    def _lists(self) -> set[str]:
-        """Return the policies of the farm."""
-        return {name for (of, _), rule in self._rules.items() if of == self._policies for name in _policy_names(rule)}
+    def _not_admitted(self) -> Outcome:
+        """Return why a client is dropped that is on no list: there are allow lists, or a policy is missing."""
+        lists = {name for (of, _), rule in self._rules.items() if of == self._policies for name in _policy_names(rule)}
+        return outcomes.not_admitted(lists) if lists else outcomes.POLICY_MISSING
 
     def _source_range(self, event: Event) -> None:
         if _SOURCE_RANGES.fullmatch(event.chain) is None:
@@ -139,7 +136,7 @@ class AgentTableReader:
         return self._rules.get((chain_of(event), event.rule), _NONE)
 
 
-def _policy_names(rule: Rule) -> Iterator[str]:
-    """Yield the names of the policies whose sets a rule looks up."""
+def _policy_names(rule: Rule) -> list[str]:
+    """Return the names of the policies whose sets a rule looks up."""
     found = map(_POLICY_SET.fullmatch, rule.sets(""))
-    return (object_name(each["key"]) for each in found if each is not None)
+    return [object_name(each["key"]) for each in found if each is not None]
