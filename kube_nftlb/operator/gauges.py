@@ -11,13 +11,24 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.reasons import AddressProblem
 
+_LABELLED = (
+    *(metrics.FARMS, metrics.BACKENDS, metrics.NODES, metrics.QUEUE_LENGTH, metrics.QUEUE_STALLED_SECONDS),
+    *(metrics.ADDRESSES, metrics.SERVICES_WITHOUT_ADDRESS),
+)
+_PLAIN = (metrics.SERVICE_CHANGES_PENDING, metrics.FARM_STATUSES_PER_SECOND, metrics.GATED_PODS_WAITING)
+
 
 def refresh(ingest: Ingest, reconciler: Reconciler, waiting: Iterable[str] = (), *, leads: bool) -> None:
     """Set all gauges, in a millisecond with thousands of farms. ``waiting`` has a reason for each missing address.
 
-    Only the leader sets them: figures of the cluster would count twice.
+    Only the leader has them: figures of the cluster would count twice.
     """
     if not leads:
+        # It may have led before: kopf starts anew in the same process.
+        for labelled in _LABELLED:
+            labelled.clear()
+        for plain in _PLAIN:
+            plain.set(0)
         return
     cache = ingest.cache
     metrics.SERVICE_CHANGES_PENDING.set(ingest.changes.pending())
@@ -39,6 +50,7 @@ def refresh(ingest: Ingest, reconciler: Reconciler, waiting: Iterable[str] = (),
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())
     metrics.FARM_STATUSES_PER_SECOND.set(reconciler.statuses.budget.per_s)
+    metrics.GATED_PODS_WAITING.set(cache.gates.count())
     if cache.addresses is not None:
         _refresh_addresses(cache.addresses, Counter(waiting))
 

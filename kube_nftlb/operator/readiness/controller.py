@@ -82,7 +82,6 @@ class ReadinessGateController:
             await self._wake.wait()
             self._wake.clear()
             gates = self._cache.gates
-            metrics.GATED_PODS_WAITING.set(gates.count())
             if namespaces := gates.namespaces():
                 self._nodes = Nodes.of(counting_nodes(self._cache))
             for namespace in namespaces:
