@@ -128,7 +128,8 @@ class StatusReconciler:
         self._farm_events.problems(farm, problems)
         for each in self.observers:
             each.about_farm(farm, status, problems)
-        unfinished = accepted and status.programmed_nodes < status.total_nodes
+        # Without a node, nobody has it.
+        unfinished = accepted and status.programmed_nodes < max(status.total_nodes, 1)
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._cache.progress.set_farm(
             key,

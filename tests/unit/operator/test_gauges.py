@@ -1,5 +1,7 @@
 """The gauges of the leader."""
 
+import asyncio
+
 import pytest
 from prometheus_client import Gauge
 from prometheus_client.parser import text_string_to_metric_families
@@ -71,6 +73,21 @@ def exported(parts: Parts) -> dict[str, list[float]]:
     assert isinstance(answer.body, Text)
     families = {each.name: each.samples for each in text_string_to_metric_families(answer.body.content.decode())}
     return {name: [sample.value for sample in families[name]] for name in (*LABELLED, *PLAIN)}
+
+
+@pytest.mark.usefixtures("virtual_time")
+@pytest.mark.parametrize(("nodes", "programmed", "pending"), [([], 0, 1), (["n1"], 1, 0)])
+async def test_a_farm_is_programmed_only_if_a_node_has_it(nodes: list[str], programmed: int, pending: int) -> None:
+    parts = Parts(kube := FakeKube(), OperatorSettings())
+    parts.activate()
+    for name in nodes:
+        parts.ingest.put(NFTLB_NODES, raw_nftlb_node(name, watermark="99"))
+    parts.mark(parts.ingest.put(FARMS, kube.put(FARMS, raw_farm("by-hand"))))
+    worker = asyncio.create_task(parts.reconciler.statuses.work())
+    await asyncio.sleep(1)
+    worker.cancel()
+    parts.refresh_gauges()
+    assert [values(metrics.FARMS.labels(state)) for state in ("programmed", "pending")] == [[programmed], [pending]]
 
 
 @pytest.mark.usefixtures("virtual_time")
