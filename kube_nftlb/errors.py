@@ -23,7 +23,8 @@
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
 
-Retry errors that end in ``UnreachableError``; the others persist until something is changed.
+Retry errors that end in ``UnreachableError``, and a KubeError that is temporary; the others persist until something
+is changed.
 """
 
 
@@ -52,6 +53,11 @@ class KubeError(KubeNftlbError):
     def is_refusal(self) -> bool:
         """True if the same request would most likely be refused again: it is not allowed (403), or invalid (422)."""
         return self.status in (403, 422)
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if the same request may succeed later: the API server has too much to do (429), or an error (5xx)."""
+        return self.status == 429 or self.status >= 500
 
 
 class NotFoundError(KubeError):

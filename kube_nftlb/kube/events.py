@@ -208,7 +208,7 @@ class Events:
                 continue
             except errors.KubeError as error:
                 failures += 1
-                if failures >= _ATTEMPTS_MAX or not (error.status >= 500 or error.status == 429):
+                if failures >= _ATTEMPTS_MAX or not error.is_temporary:
                     raise
                 await asyncio.sleep(_RETRY_S)
                 continue

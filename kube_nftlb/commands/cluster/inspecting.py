@@ -66,8 +66,8 @@ class _Looked(NamedTuple):
 async def status(target: Target, options: StatusOptions) -> bool:
     """Print the status, once nothing is wrong or the time is up. Return True if something is wrong.
 
-    Raises KubeUnreachableError if the API server cannot be reached when the time is up, and UsageError if the Service
-    does not exist, or has no address to connect to.
+    Raises KubeUnreachableError if the API server cannot be reached when the time is up, KubeError if it refuses, or
+    has an error then, and UsageError if the Service does not exist, or has no address to connect to.
     """
     deadline = time.monotonic() + options.wait_s
     async with terminal.progress("asking the API server"), connected(target) as kube:
@@ -77,8 +77,8 @@ async def status(target: Target, options: StatusOptions) -> bool:
                 looked = await _look(kube, target, options)
                 if over or not looked.findings:
                     break
-            except errors.KubeUnreachableError:
-                if over:
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                if over or (isinstance(error, errors.KubeError) and not error.is_temporary):
                     raise
             await asyncio.sleep(_AGAIN_S)
     now = datetime.now(UTC)

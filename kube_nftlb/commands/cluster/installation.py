@@ -21,10 +21,15 @@ async def namespace_of_programs(kube: Kube, target: Target) -> str | None:
     return next((each.get("namespace") for each in accounts if each.get("name") == AGENT), None)
 
 
-async def agent_pods(kube: Kube, target: Target, fields: str | None = None) -> Sequence[JsonObject]:
-    """Return the agents' pods. Raises UsageError if nobody tells which, KubeError if the user may not know."""
+async def agent_pods(
+    kube: Kube, target: Target, fields: str | None = None, labels: str = AGENT_PODS
+) -> Sequence[JsonObject]:
+    """Return the agents' pods, or those of other ``labels``.
+
+    Raises UsageError if nobody tells which, KubeError if the user may not know.
+    """
     namespace = await namespace_of_programs(kube, target)
-    pods = (await kube.list(PODS, namespace, label_selector=AGENT_PODS, field_selector=fields)).items
+    pods = (await kube.list(PODS, namespace, label_selector=labels, field_selector=fields)).items
     check_one_namespace(pods)
     return pods
 

@@ -5,7 +5,7 @@ import io
 import json
 import secrets
 import tarfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find
+from kube_nftlb.commands.cluster.installation import agent_pods
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
 from kube_nftlb.commands.cluster.overview import overview
@@ -78,6 +79,10 @@ _KINDS = (
 _LIMITED = frozenset(kind.resource.plural for kind in _KINDS if kind.namespaced)
 
 
+_Objects = tuple[str, list[JsonObject], str]
+"""The objects of a kind, by its plural, or why they cannot be read."""
+
+
 class _Part(NamedTuple):
     """A file of the archive, or why it is missing."""
 
@@ -89,22 +94,20 @@ class _Part(NamedTuple):
 async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[str]]:
     """Write the archive; return its path, and a sentence for each part that is missing.
 
-    Raises UsageError if a node does not exist or the file cannot be written, KubeUnreachableError if the API
-    server answers nothing at all, and NotFoundError if kube-nftlb is not installed.
+    Raises UsageError if a node does not exist or the file cannot be written, KubeUnreachableError or KubeError if the
+    API server tells nothing at all, and NotFoundError if kube-nftlb is not installed.
     """
     now = datetime.now(UTC)
     path = options.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
-        seen, failed = await _overview(kube, target)
-        nodes = _nodes(seen, options.nodes, now) if failed is None else sorted(options.nodes)
-        on_each = on_nodes(target, options.node_command, seen.pods or ())
         # Logs name farms of all namespaces.
         everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
-        if failed is not None and not any(raws for _, raws, _ in objects):
-            raise failed
+        seen, failed = await _overview(kube, target, objects)
+        nodes = _nodes(seen, options.nodes, now) if failed is None or seen.nodes else sorted(options.nodes)
+        on_each = on_nodes(target, options.node_command, seen.pods or ())
         parts = [_summary(seen, failed, now), *(_object_part(*each, target.namespace) for each in objects)]
-        parts += [part async for part in _logs(kube, seen.pods or ())]
+        parts += [part async for part in _logs(kube, seen.pods)]
         parts += await _from_nodes(on_each, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
     missing = [f"{part.name}: {part.problem}" for part in parts if part.problem]
@@ -130,21 +133,33 @@ def _nodes(seen: ClusterView, wanted: tuple[str, ...], now: datetime) -> list[st
     return sorted(names, key=lambda name: (name not in ill, name))[:NODES_MAX]
 
 
-async def _overview(kube: Kube, target: Target) -> tuple[ClusterView, errors.KubeUnreachableError | None]:
-    """Return the state of the cluster; without one, the error of the request that the API server did not answer."""
+async def _overview(kube: Kube, target: Target, objects: Sequence[_Objects]) -> tuple[ClusterView, str | None]:
+    """Return the state of the cluster; if a request for it fails, its Nodes and pods alone, and the error.
+
+    Raises that error if nothing else was answered either.
+    """
     try:
         return await overview(kube, target, target.namespace), None
-    except errors.KubeUnreachableError as error:
-        return ClusterView(), error
+    except errors.NotFoundError:
+        raise
+    except _UNANSWERED as error:
+        if not any(raws for _, raws, _ in objects):
+            raise
+        failed = str(error)
+    nodes = next(raws for plural, raws, _ in objects if plural == resources.NODES.plural)
+    try:
+        return ClusterView(nodes=nodes, pods=await agent_pods(kube, target, labels=PROGRAMS)), failed
+    except _UNANSWERED:
+        return ClusterView(nodes=nodes), failed
 
 
-def _summary(seen: ClusterView, failed: errors.KubeUnreachableError | None, now: datetime) -> _Part:
+def _summary(seen: ClusterView, failed: str | None, now: datetime) -> _Part:
     if failed is not None:
-        return _Part("status.json", "", str(failed))
+        return _Part("status.json", "", failed)
     return _Part("status.json", json.dumps(pages.status_json(seen, find(seen, now), now), indent=1))
 
 
-async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[tuple[str, list[JsonObject], str]]:
+async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[_Objects]:
     """Yield the objects of each kind, or why they cannot be read."""
     try:
         yield "version", [{"metadata": {}, "client": __version__, "server": await kube.request("GET", "/version")}], ""
@@ -183,8 +198,10 @@ def _names(raw: JsonObject) -> Iterable[str]:
             yield str(name)
 
 
-async def _logs(kube: Kube, pods: Iterable[JsonObject]) -> AsyncIterator[_Part]:
-    for pod in pods:
+async def _logs(kube: Kube, pods: Iterable[JsonObject] | None) -> AsyncIterator[_Part]:
+    if pods is None:
+        yield _Part("logs", "", "the pods of operator and agents cannot be listed")
+    for pod in pods or ():
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         for container in pod["spec"]["containers"]:
             for previous in (False, True):

@@ -89,6 +89,35 @@ async def test_it_waits_until_the_service_has_its_farm_and_answers(
     assert shown.endswith("TCP 10.96.0.10:80 answered 20 of 20 connections, from pod-a (20)\n")
 
 
+class Overloaded(Cluster):
+    """Refuses the first look."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(raw_service_farm(status=STATUS))
+        self._error = errors.KubeError(status, "", "not now")
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        if resource == NODES and self.looks < 2:
+            raise self._error
+        return await super().list(resource, namespace, **options)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503, 504])
+async def test_it_waits_for_an_api_server_that_cannot_answer_for_now(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    assert not await status(monkeypatch, Overloaded(code), wait_s=60)
+    with pytest.raises(errors.KubeError, match="not now"):
+        await status(monkeypatch, Overloaded(code))
+
+
+async def test_it_does_not_wait_for_a_right_that_the_user_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = Overloaded(403)
+    with pytest.raises(errors.KubeError, match="not now"):
+        await status(monkeypatch, kube, wait_s=60)
+    assert kube.looks == 1
+
+
 async def test_without_a_farm_nothing_is_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
