@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.gate import EXCLUDED, Reason
-from kube_nftlb.commands.cluster.finding import condition
+from kube_nftlb.commands.cluster.finding import is_silent
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
@@ -44,8 +44,7 @@ class Announced:
         """False if a node does not announce more than it tells."""
         self._reporting: list[str] = []
         for report in sorted(reports, key=lambda each: str(each["metadata"]["name"])):
-            # What a silent agent has told last is true no longer.
-            if (condition(report, "Ready") or {}).get("reason") != "AgentSilent":
+            if not is_silent(report):
                 self._take(report["metadata"]["name"], (report.get("status") or {}).get("addresses") or {})
 
     def _take(self, node: str, addresses: JsonObject) -> None:
@@ -62,6 +61,11 @@ class Announced:
     def nodes(self, ip: str) -> Sequence[str]:
         """Return the nodes that announce an address: by BGP any number; else one, or for a moment two."""
         return self._nodes.get(ip, ())
+
+    @property
+    def number(self) -> int:
+        """The number of addresses that nodes announce, each counted once; if not ``is_complete``, at least so many."""
+        return len(self._nodes)
 
     @property
     def is_complete(self) -> bool:

@@ -31,6 +31,11 @@ def condition(raw: JsonObject, kind: str) -> JsonObject | None:
     return next((each for each in conditions if each["type"] == kind), None)
 
 
+def is_silent(report: JsonObject) -> bool:
+    """Return True if the agent of a node has not reported for minutes: what it has told last is true no longer."""
+    return (condition(report, "Ready") or {}).get("reason") == "AgentSilent"
+
+
 def since(found: JsonObject | None) -> datetime | None:
     """Return the time of a condition's last transition, if it is known."""
     return timestamps.parse((found or {}).get("lastTransitionTime"))

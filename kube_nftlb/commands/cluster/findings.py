@@ -6,7 +6,7 @@ from typing import Final
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import address_findings, service_findings
-from kube_nftlb.commands.cluster.finding import Finding, condition, since
+from kube_nftlb.commands.cluster.finding import Finding, condition, is_silent, since
 from kube_nftlb.commands.cluster.queries import component_of
 from kube_nftlb.commands.view import ClusterView, Failure
 from kube_nftlb.kube import timestamps
@@ -136,7 +136,7 @@ def of_nodes(seen: ClusterView, now: datetime) -> list[Finding]:
         if ready is None:
             found.append(Finding("node", "", name, "NoStatus", "its agent has not reported yet", "see the agent's log"))
         elif ready["status"] != "True":
-            todo = ADVICE["NoNodes" if ready["reason"] == "AgentSilent" else "NftlbUnreachable"]
+            todo = ADVICE["NoNodes" if is_silent(report) else "NftlbUnreachable"]
             found.append(_of_condition("node", "", name, ready, todo))
         elif in_sync is not None and _wrong(in_sync, now):
             todo = "see the farms below" if in_sync["reason"] == "FarmsFailed" else ADVICE["Pending"]

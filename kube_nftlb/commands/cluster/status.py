@@ -10,13 +10,15 @@ from rich.console import RenderableType
 from kube_nftlb.api.base import FAMILIES
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.finding import Finding, condition
-from kube_nftlb.commands.cluster.findings import is_pending, of_farm
+from kube_nftlb.commands.cluster.announced import Announced
+from kube_nftlb.commands.cluster.finding import Finding, condition, is_silent
+from kube_nftlb.commands.cluster.findings import is_pending, leads, of_farm
 from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.resources import JsonObject
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
 _WIDE = {"NFTLB VERSION": "nftlbVersion", "KERNEL": "kernel", "FAILED": "failed", "ADDRESSES": "addresses"}
+_IN_SYNC = {True: "yes", False: "no", None: "unknown"}
 _SHOWN_MAX = 20
 _NODES_SHOWN_MAX = 20
 
@@ -26,7 +28,7 @@ def status_json(view: ClusterView, findings: Sequence[Finding], now: datetime) -
     return {
         "healthy": not findings,
         "nodes": [_node(report) for report in _sorted(view.reports)],
-        "operator": _operator(view),
+        "operator": _operator(view, now),
         "farms": _counted(view, now),
         "addresses": _addresses(view),
         "problems": [as_json(each) for each in findings],
@@ -45,7 +47,7 @@ def status_text(
         nodes.add_row(
             terminal.plain(each["name"]),
             terminal.good_or_bad("ready" if each["ready"] else "not ready", good=each["ready"]),
-            terminal.good_or_bad("yes" if each["inSync"] else "no", good=each["inSync"]),
+            terminal.good_or_bad(_IN_SYNC[each["inSync"]], good=bool(each["inSync"])),
             *(str(each[key]) for key in ("farms", "nftlb", "nftables", "backends")),
             terminal.plain(each["version"]),
             *(terminal.plain(str(each[key])) for key in _WIDE.values() if wide),
@@ -53,10 +55,10 @@ def status_text(
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
     parts: list[RenderableType] = [terminal.with_names(nodes), *more, ""]
-    parts.append(f"OPERATOR   {terminal.plain(_operator(view))}")
+    parts.append(f"OPERATOR   {terminal.plain(_operator(view, now))}")
     parts.append(f"FARMS      {farms['total']}" + (f": {counted}" if counted else ""))
     if view.pools:
-        parts.append(f"ADDRESSES  {_addresses_text(_addresses(view))}")
+        parts.append(f"ADDRESSES  {_addresses_text(view)}")
     if not findings:
         return [*parts, "PROBLEMS   " + terminal.good_or_bad("none", good=True)]
     parts.append("PROBLEMS   " + terminal.good_or_bad(str(len(findings)), good=False))
@@ -124,21 +126,25 @@ def _addresses(view: ClusterView) -> dict[str, int]:
     """Return the numbers of address pools, of their addresses that Services have, and of those that nodes announce."""
     counts = [(raw.get("status") or {}).get(family) or {} for raw in view.pools for family in FAMILIES]
     used = sum(each.get("used") or 0 for each in counts)
-    return {"pools": len(view.pools), "used": used, "announced": sum(_node(each)["addresses"] for each in view.reports)}
+    return {"pools": len(view.pools), "used": used, "announced": Announced(view.reports).number}
 
 
-def _addresses_text(counted: dict[str, int]) -> str:
+def _addresses_text(view: ClusterView) -> str:
+    counted, least = _addresses(view), "" if Announced(view.reports).is_complete else "at least "
     pools = f"{counted['pools']} pool{'s' if counted['pools'] > 1 else ''}"
-    return f"Services have {counted['used']} of {pools}; nodes announce {counted['announced']}"
+    return f"Services have {counted['used']} of {pools}; nodes announce {least}{counted['announced']}"
 
 
-def _operator(view: ClusterView) -> str:
+def _operator(view: ClusterView, now: datetime) -> str:
     if view.leases is None:
         return "not known: you may not list Leases"
     if view.lease is None:
         return "no Lease: it has not run yet, or runs without leader election"
     # After the name of the pod the identity has a random number (kube.lease).
-    return f"{view.lease['spec'].get('holderIdentity', '').partition('_')[0] or 'nobody'} leads"
+    holder = view.lease["spec"].get("holderIdentity", "").partition("_")[0]
+    if holder and not leads(view.lease, now):
+        return f"nobody leads: {holder} renews its Lease no longer"
+    return f"{holder or 'nobody'} leads"
 
 
 def _node(report: JsonObject) -> dict[str, Any]:
@@ -147,7 +153,7 @@ def _node(report: JsonObject) -> dict[str, Any]:
     return {
         "name": report["metadata"]["name"],
         "ready": (condition(report, "Ready") or {}).get("status") == "True",
-        "inSync": (condition(report, "InSync") or {}).get("status") == "True",
+        "inSync": None if is_silent(report) else (condition(report, "InSync") or {}).get("status") == "True",
         "farms": status.get("farms", 0),
         "nftlb": engines.get("nftlb", 0),
         "nftables": engines.get("nftables", 0),

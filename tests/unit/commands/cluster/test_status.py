@@ -12,6 +12,7 @@ from kube_nftlb.commands.cluster.findings import find, of_farms
 from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well
 from kube_nftlb.commands.cluster.status import line as in_one_line
 from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.kube import timestamps
 from tests.builders import raw_node, raw_service_farm
 from tests.unit.commands.cluster.test_findings import NOW, farm, node, told
 
@@ -49,13 +50,71 @@ def test_the_addresses_of_pools_are_counted_where_there_are_pools() -> None:
     view = seen(farm())
     assert "ADDRESSES" not in text(view)
     assert status_json(view, [], NOW)["addresses"] == {"pools": 0, "used": 0, "announced": 0}
-    view.reports[0]["status"]["addresses"] = {"number": 3}
+    view.reports[0]["status"]["addresses"] = {"number": 3, "announced": [f"192.0.2.{number}" for number in range(3)]}
     accepted = told("Accepted", "True", "Valid")
     pool = {"metadata": {"name": "office"}, "spec": {"ranges": ["192.0.2.0/24"]}}
     pool["status"] = {"ipv4": {"used": 2, "free": 254}, "ipv6": {"used": 1}, "conditions": [accepted]}
     shown = text(replace(view, pools=[pool]))
     assert "ADDRESSES  Services have 3 of 1 pool; nodes announce 3" in shown
     assert "PROBLEMS   none" in shown
+
+
+POOL = {"metadata": {"name": "office"}, "status": {"conditions": [told("Accepted", "True", "Valid")]}}
+
+
+def with_addresses(*lists: tuple[int, list[str]], silent: int = 0) -> ClusterView:
+    """Nodes that announce so many addresses, and list these; the first ones are silent."""
+    reports = []
+    for index, (number, listed) in enumerate(lists):
+        ready = told("Ready", "Unknown", "AgentSilent") if index < silent else told("Ready", "True", "AgentReady")
+        report = node(ready)
+        report["metadata"]["name"] = f"n{index}"
+        report["status"]["addresses"] = {"number": number, "announced": listed}
+        reports.append(report)
+    return ClusterView(reports=reports, pools=[POOL])
+
+
+@pytest.mark.parametrize(
+    ("view", "announced"),
+    [
+        (with_addresses((2, ["192.0.2.1", "192.0.2.2"]), (2, ["192.0.2.1", "192.0.2.2"])), "2"),
+        (with_addresses((1, ["192.0.2.1"]), (1, ["192.0.2.2"])), "2"),
+        (with_addresses((1, ["192.0.2.1"]), (1, ["192.0.2.2"]), silent=1), "1"),
+        (with_addresses((1, ["192.0.2.1"]), silent=1), "0"),
+        (with_addresses((3, ["192.0.2.1", "192.0.2.2"])), "at least 2"),
+    ],
+    ids=["by BGP", "by ARP", "one silent", "all silent", "more than shown"],
+)
+def test_an_address_counts_once_and_only_while_the_agent_of_its_node_reports(view: ClusterView, announced: str) -> None:
+    assert f"nodes announce {announced}\n" in text(view)
+    assert status_json(view, [], NOW)["addresses"]["announced"] == int(announced[-1])
+
+
+def test_of_a_node_whose_agent_is_silent_it_is_unknown_if_it_is_in_sync() -> None:
+    view = with_addresses((0, []), (0, []), silent=1)
+    assert [line.split()[:4] for line in text(view).splitlines()[1:3]] == [
+        ["n0", "not", "ready", "unknown"],
+        ["n1", "ready", "yes", "0"],
+    ]
+    assert [each["inSync"] for each in status_json(view, [], NOW)["nodes"]] == [None, True]
+
+
+def lease(holder: str, seconds: int) -> ClusterView:
+    renewed = timestamps.micros(NOW - timedelta(seconds=seconds))
+    return ClusterView(leases=[{"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}])
+
+
+@pytest.mark.parametrize(
+    ("view", "operator"),
+    [
+        (lease("operator-abc_12", 5), "operator-abc leads"),
+        (lease("operator-abc_12", 3600), "nobody leads: operator-abc renews its Lease no longer"),
+        (lease("", 5), "nobody leads"),
+    ],
+)
+def test_a_replica_leads_only_while_it_renews_its_lease(view: ClusterView, operator: str) -> None:
+    assert f"OPERATOR   {operator}\n" in text(view)
+    assert status_json(view, [], NOW)["operator"] == operator
 
 
 def test_what_is_wrong_is_one_line_with_its_age_and_what_to_do() -> None:
