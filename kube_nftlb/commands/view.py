@@ -39,15 +39,15 @@ class Failure(NamedTuple):
 class ClusterView:
     """The objects of a cluster, as much of them as a command has asked for, and what follows from them.
 
-    ``rivals`` are farms that only matter because they may have listeners of the others. ``pods``, ``daemon_sets`` and
-    ``leases`` are those of operator and agents; None if the user may not see them. ``services`` are those that lack an
-    address of a pool, ``holders`` the Leases of addresses. ``unserved`` are Services of which something is not served,
-    ``events`` the Warnings about them.
+    ``rivals`` are farms that only matter because they may have listeners of the others. ``reports`` are the NftlbNodes,
+    ``pods``, ``daemon_sets`` and ``leases`` those of operator and agents; None if the user may not see them.
+    ``services`` are those that lack an address of a pool, ``holders`` the Leases of addresses. ``unserved`` are
+    Services of which something is not served, ``events`` the Warnings about them.
     """
 
     farms: Sequence[JsonObject] = ()
     nodes: Sequence[JsonObject] = ()
-    reports: Sequence[JsonObject] = ()
+    reports: Sequence[JsonObject] | None = ()
     slices: Sequence[JsonObject] = ()
     policies: Sequence[JsonObject] = ()
     rivals: Sequence[JsonObject] = ()
@@ -104,7 +104,7 @@ class ClusterView:
     def failures(self) -> Mapping[FarmKey, Sequence[Failure]]:
         """The farms that failed, with the nodes on which they did."""
         failures = defaultdict[FarmKey, list[Failure]](list)
-        for report in sorted(self.reports, key=lambda raw: str(raw["metadata"]["name"])):
+        for report in sorted(self.reports or (), key=lambda raw: str(raw["metadata"]["name"])):
             for entry in (report.get("status") or {}).get("failedFarms") or ():
                 failure = Failure(report["metadata"]["name"], entry["reason"], entry.get("message", ""))
                 failures[FarmKey(entry["namespace"], entry["name"])].append(failure)

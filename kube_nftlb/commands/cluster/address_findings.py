@@ -35,7 +35,7 @@ _OFF: Final = "see whether the operator runs, and whether addresses.enabled of t
 def find(view: ClusterView, now: datetime) -> list[Finding]:
     """Return everything: pools first, then Services, then addresses that no node announces, then BGP."""
     of_objects = [*of_pools(view.pools, now), *of_services(view.services, now)]
-    return [*of_objects, *of_addresses(view, view.farms, now), *of_bgp(view.reports)]
+    return [*of_objects, *of_addresses(view, view.farms, now), *of_bgp(view.reports or ())]
 
 
 def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
@@ -68,22 +68,38 @@ def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
 
 
 def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
-    """Return the load balancer addresses of farms that no node announces, and why, one finding for each."""
-    announced, pools, found = Announced(view.reports), Pools(_readable(view.pools)), dict[str, Finding]()
+    """Return the load balancer addresses of farms that no node announces, and why, one finding for each.
+
+    None if the user may not see what the nodes report: see ``not_judged``.
+    """
+    announced, pools, found = Announced(view.reports or ()), Pools(_readable(view.pools)), dict[str, Finding]()
+    for raw, ip in _balanced(farms) if view.reports is not None else ():
+        where = raw["metadata"]["namespace"], _name(raw)
+        if ip in found or announced.nodes(ip):
+            continue
+        if blocked := announced.blocked(ip):
+            todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
+            found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
+        elif announced.is_complete and pools.of(ip) is not None and is_older(raw, now, _PATIENCE_S):
+            message = f"no node announces {ip}, {_holder(ip, view.holders)}"
+            todo = "see whether agents run, and whether addresses.enabled of the chart is set"
+            found[ip] = Finding("farm", *where, "NotAnnounced", message, todo)
+    return sorted(found.values(), key=lambda each: (each.namespace, each.name))
+
+
+def not_judged(view: ClusterView, farms: Iterable[JsonObject]) -> str:
+    """Say which addresses of pools ``of_addresses`` leaves out, as the user may not see the reports; empty if none."""
+    pools = Pools(_readable(view.pools if view.reports is None else ()))
+    ips = dict.fromkeys(ip for _, ip in _balanced(farms) if pools.of(ip) is not None)
+    return f"not judged: whether a node announces {some_of([*ips])}: you may not list NftlbNodes" if ips else ""
+
+
+def _balanced(farms: Iterable[JsonObject]) -> Iterator[tuple[JsonObject, str]]:
+    """Yield the load balancer addresses of farms, each with its farm."""
     for raw in farms:
         for address in (raw.get("spec") or {}).get("addresses") or ():
-            ip = address.get("ip") or ""
-            if address.get("type") != "LoadBalancer" or ip in found or announced.nodes(ip):
-                continue
-            where = raw["metadata"]["namespace"], _name(raw)
-            if blocked := announced.blocked(ip):
-                todo = next((ANNOUNCE_ADVICE[each] for each in Reason if each == blocked[0].reason), _SEE_ADDRESSES)
-                found[ip] = Finding("farm", *where, "NotAnnounced", f"no node announces {ip}: {reasons(blocked)}", todo)
-            elif announced.is_complete and pools.of(ip) is not None and is_older(raw, now, _PATIENCE_S):
-                message = f"no node announces {ip}, {_holder(ip, view.holders)}"
-                todo = "see whether agents run, and whether addresses.enabled of the chart is set"
-                found[ip] = Finding("farm", *where, "NotAnnounced", message, todo)
-    return sorted(found.values(), key=lambda each: (each.namespace, each.name))
+            if address.get("type") == "LoadBalancer":
+                yield raw, address.get("ip") or ""
 
 
 def of_bgp(reports: Iterable[JsonObject]) -> list[Finding]:

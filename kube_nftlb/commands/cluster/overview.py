@@ -17,7 +17,7 @@ from kube_nftlb.kube.resources import DAEMON_SETS, EVENTS, FARMS, LEASES, NFTLB_
 async def farms_and_reports(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
     """Return the farms of one namespace, or of all; nodes' reports, programs and Services as far as the user may."""
     view, reports = await asyncio.gather(_farms(kube, target, namespace), list_if_allowed(kube, NFTLB_NODES))
-    return replace(view, reports=reports or ())
+    return replace(view, reports=reports)
 
 
 async def overview(kube: Kube, target: Target, namespace: str | None) -> ClusterView:

@@ -50,14 +50,20 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
     of_programs = findings.of_programs(view, now)
-    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports)]
-    of_chosen = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports or ())]
+    of_chosen = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = (
         [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
     )
     return _show(found, well, output)
+
+
+def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime) -> list[Finding]:
+    if note := address_findings.not_judged(view, farms):
+        terminal.note(note)
+    return address_findings.of_addresses(view, farms, now)
 
 
 async def _why_without_farm(kube: Kube, view: ClusterView, namespace: str, name: str, output: Format) -> bool:
@@ -92,7 +98,7 @@ async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, outpu
     # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
     farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
     now = datetime.now(UTC)
-    of_farms = [*findings.of_farms(view, farms, now), *address_findings.of_addresses(view, farms, now)]
+    of_farms = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     found = [*gateways.of_object(raw, parents), *of_farms]
     state = "of another controller" if gateways.is_of_another(raw, parents) else "healthy"
     well = [

@@ -17,6 +17,7 @@ from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import (
+    ADDRESS_POOLS,
     EVENTS,
     FARMS,
     GATEWAY_CLASSES,
@@ -29,6 +30,7 @@ from kube_nftlb.kube.resources import (
     Resource,
 )
 from tests.builders import raw_farm, raw_node, raw_service, raw_service_farm
+from tests.builders.pools import raw_pool
 from tests.fakes.kube import FakeKube
 from tests.unit.commands.cluster.test_findings import GOOD, node
 
@@ -214,6 +216,48 @@ async def test_why_names_gateways_that_it_cannot_judge(
     )
     assert printed.err == ("" if allowed else told)
     assert ("there is no GatewayClass ours" in printed.out) is allowed
+
+
+class Tenant(WithWarnings):
+    """Lets a user list farms and pools, and with ``allowed`` the reports of nodes, of which none announces anything."""
+
+    def __init__(self, *, allowed: bool) -> None:
+        super().__init__()
+        self._allowed = allowed
+        accepted = {"type": "Accepted", "status": "True", "reason": "Valid", "message": "its ranges are valid"}
+        self.put(ADDRESS_POOLS, {**raw_pool("office", "192.0.2.0/24"), "status": {"conditions": [accepted]}})
+        self.put(NFTLB_NODES, node())
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        if resource == NFTLB_NODES and not self._allowed:
+            raise errors.KubeError(403, "Forbidden", "cannot list nftlbnodes")
+        return await super().list(resource, namespace, **options)
+
+
+@pytest.mark.parametrize("name", [None, "web--http"])
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_why_raises_no_alarm_over_announced_addresses_for_who_may_not_list_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str | None, *, allowed: bool
+) -> None:
+    kube = Tenant(allowed=allowed)
+    farm = raw_service_farm(addresses=[{"ip": "192.0.2.7", "ports": "80", "type": "LoadBalancer"}], status=STATUS)
+    farm["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    kube.put(FARMS, farm)
+    assert await why(monkeypatch, kube, name) is allowed
+    printed = capsys.readouterr()
+    assert ("NotAnnounced" in printed.out) is allowed
+    told = "not judged: whether a node announces 192.0.2.7: you may not list NftlbNodes\n"
+    assert printed.err == ("" if allowed else told)
+
+
+async def test_why_says_nothing_of_addresses_that_are_of_no_pool(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = Tenant(allowed=False)
+    balanced = {"ip": "198.51.100.7", "ports": "80", "type": "LoadBalancer"}
+    kube.put(FARMS, raw_service_farm(addresses=[balanced], status=STATUS))
+    assert not await why(monkeypatch, kube, None)
+    assert capsys.readouterr().err == ""
 
 
 async def test_why_also_looks_at_the_operator(

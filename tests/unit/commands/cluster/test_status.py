@@ -50,11 +50,12 @@ def test_the_addresses_of_pools_are_counted_where_there_are_pools() -> None:
     view = seen(farm())
     assert "ADDRESSES" not in text(view)
     assert status_json(view, [], NOW)["addresses"] == {"pools": 0, "used": 0, "announced": 0}
-    view.reports[0]["status"]["addresses"] = {"number": 3, "announced": [f"192.0.2.{number}" for number in range(3)]}
+    report = node()
+    report["status"]["addresses"] = {"number": 3, "announced": [f"192.0.2.{number}" for number in range(3)]}
     accepted = told("Accepted", "True", "Valid")
     pool = {"metadata": {"name": "office"}, "spec": {"ranges": ["192.0.2.0/24"]}}
     pool["status"] = {"ipv4": {"used": 2, "free": 254}, "ipv6": {"used": 1}, "conditions": [accepted]}
-    shown = text(replace(view, pools=[pool]))
+    shown = text(replace(view, reports=[report], pools=[pool]))
     assert "ADDRESSES  Services have 3 of 1 pool; nodes announce 3" in shown
     assert "PROBLEMS   none" in shown
 
