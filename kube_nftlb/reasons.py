@@ -126,6 +126,7 @@ OperatorEvent = Literal[
     "InvalidSourceRange",
     "FarmNameTaken",
     "FarmRefused",
+    "FarmNotWritten",
     "AddressConflict",
     "FarmFailed",
     "NotProgrammed",

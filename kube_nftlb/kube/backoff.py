@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 _FIRST_S = 0.1
 _MAX_S = 15.0
+_LASTING = 8
+"""Failures in a row, of some ten seconds, after which they may be for good."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,6 +28,14 @@ class Backoff(Generic[K]):
         self._failures[key] += 1
         share = 0.5 + zlib.crc32(str(key).encode()) / (1 << 33)
         return share * min(_FIRST_S * 2.0 ** min(self._failures[key] - 1, 16), _MAX_S)
+
+    def is_lasting(self, key: K) -> bool:
+        """Return True if a key has failed so often in a row that it may fail for good."""
+        return self._failures[key] >= _LASTING
+
+    def lasting(self) -> int:
+        """Return the number of such keys."""
+        return sum(map(self.is_lasting, self._failures))
 
     def forget(self, key: K) -> None:
         """Forget the failures of a key."""

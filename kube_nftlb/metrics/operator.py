@@ -40,6 +40,11 @@ FARM_WRITE_RETRIES = counter(
     "Times that the writes for a Service failed temporarily and were retried.",
     "operator",
 )
+FARM_WRITES_FAILING = gauge(
+    "kube_nftlb_farm_writes_failing",
+    "Services, and farms of routes, whose writes have failed eight times in a row, for some ten seconds.",
+    "operator",
+)
 FARM_STATUSES_WRITTEN = counter("kube_nftlb_farm_statuses_written_total", "Status updates of NftlbFarms.", "operator")
 FARM_STATUS_SECONDS = histogram(
     "kube_nftlb_farm_status_duration_seconds",

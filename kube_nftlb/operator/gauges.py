@@ -15,7 +15,10 @@ _LABELLED = (
     *(metrics.FARMS, metrics.BACKENDS, metrics.NODES, metrics.QUEUE_LENGTH, metrics.QUEUE_STALLED_SECONDS),
     *(metrics.ADDRESSES, metrics.SERVICES_WITHOUT_ADDRESS),
 )
-_PLAIN = (metrics.SERVICE_CHANGES_PENDING, metrics.FARM_STATUSES_PER_SECOND, metrics.GATED_PODS_WAITING)
+_PLAIN = (
+    *(metrics.SERVICE_CHANGES_PENDING, metrics.FARM_WRITES_FAILING),
+    *(metrics.FARM_STATUSES_PER_SECOND, metrics.GATED_PODS_WAITING),
+)
 
 
 def refresh(ingest: Ingest, reconciler: Reconciler, waiting: Iterable[str] = (), *, leads: bool) -> None:
@@ -49,6 +52,8 @@ def refresh(ingest: Ingest, reconciler: Reconciler, waiting: Iterable[str] = (),
     for name, queue in (("farms", reconciler.services.queue), ("statuses", reconciler.statuses.queue)):
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())
+    failing = (reconciler.services.backoff, reconciler.routes.backoff)
+    metrics.FARM_WRITES_FAILING.set(sum(each.lasting() for each in failing))
     metrics.FARM_STATUSES_PER_SECOND.set(reconciler.statuses.budget.per_s)
     metrics.GATED_PODS_WAITING.set(cache.gates.count())
     if cache.addresses is not None:

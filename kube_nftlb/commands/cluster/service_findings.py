@@ -24,6 +24,7 @@ _WELL: Final = ("AllNodes", "Pending")
 _IN_PART: Final[tuple[ServiceReason, ...]] = (
     "FarmNameTaken",
     "FarmRefused",
+    "FarmNotWritten",
     "InvalidSourceRange",
     "TooManyAddresses",
     "TooManyPorts",

@@ -18,6 +18,8 @@ from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import digest, merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 
+_WHY_MAX = 512
+
 _log = structlog.get_logger()
 
 
@@ -44,8 +46,8 @@ class FarmWriter:
         self._kube = kube
         self._ingest = ingest
 
-    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
-        """Create or change a farm. Raises FarmRefusedError."""
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected, str]:
+        """Create or change a farm. The last is the error, if one ended it. Raises FarmRefusedError."""
         try:
             answer = await self._apply(apply)
             if digest(sanitized_spec(answer.get("spec"))) != apply.digest:
@@ -55,10 +57,10 @@ class FarmWriter:
                     FARMS, apply.key.name, {"spec": merge_patch(apply.body["spec"])}, apply.key.namespace
                 )
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Affected()
+            return classify(error), Affected(), str(error)[:_WHY_MAX]
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.port), reason=apply.reason)
-        return Outcome.DONE, self._ingest.put(FARMS, answer)
+        return Outcome.DONE, self._ingest.put(FARMS, answer), ""
 
     async def _apply(self, apply: Apply) -> JsonObject:
         uid = apply.body["metadata"].get("uid")
@@ -118,20 +120,20 @@ class FarmWriter:
         metadata = {"uid": farm.uid, "resourceVersion": str(farm.resource_version), "managedFields": [{}]}
         return await self._patch(farm, {"metadata": metadata})
 
-    async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
-        """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
+    async def delete(self, delete: Delete) -> tuple[Outcome, Affected, str]:
+        """Delete a farm, if it was not replaced. The last is the error, if one ended it. Raises FarmRefusedError."""
         farm = delete.farm
         try:
             await self._kube.delete(FARMS, farm.key.name, farm.key.namespace, uid=farm.uid)
         except errors.NotFoundError:
             # The garbage collector was faster.
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
-            return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
+            return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version), ""
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Affected()
+            return classify(error), Affected(), str(error)[:_WHY_MAX]
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
-        return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version)
+        return Outcome.DONE, self._ingest.forget(FARMS, farm.key, farm.resource_version), ""
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]

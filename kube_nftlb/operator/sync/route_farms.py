@@ -44,7 +44,8 @@ class RouteFarms:
         self._budget: Budget[FarmKey] = Budget(ingest.cache.budgets.limits.farms, sys.maxsize)
         """Farms that do not fit are not made: those of a namespace are no more than it may have."""
         self._settled = False
-        self._backoff: Backoff[FarmKey] = Backoff()
+        self.backoff: Backoff[FarmKey] = Backoff()
+        """Counts the failed writes of each farm."""
 
     def want(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> None:
         """Take what is wanted of some farms; None: nothing any more. What goes is queued last."""
@@ -101,7 +102,7 @@ class RouteFarms:
         """Write or delete a farm, if need be; return the seconds until a retry, or None if all is done."""
         wanted, farm = self._wanted.get(key), self._cache.farms.get(key)
         fits = not self._budget.refuses(key)
-        outcome = Outcome.DONE
+        outcome, why = Outcome.DONE, ""
         if farm is not None and farm.held_by and self._is_ours(farm):
             # It would serve its clients on when it is to go, and keep its name.
             outcome, affected = await self._farm_writer.release(farm)
@@ -110,14 +111,17 @@ class RouteFarms:
         if outcome is not Outcome.DONE:
             pass
         elif wanted is not None and fits:
-            outcome = await self._apply(key, wanted, farm)
+            outcome, why = await self._apply(key, wanted, farm)
         elif farm is not None and farm.is_ours_for_route and not farm.terminating and self._settled:
-            outcome, affected = await self._farm_writer.delete(Delete(farm, "RouteGone"))
+            outcome, affected, _ = await self._farm_writer.delete(Delete(farm, "RouteGone"))
             self._on_written(affected)
         if outcome in (Outcome.RETRY, Outcome.CONFLICT):
             metrics.FARM_WRITE_RETRIES.inc()
-            return self._backoff.failed(key)
-        self._backoff.forget(key)
+            retry_s = self.backoff.failed(key)
+            if why and self.backoff.is_lasting(key):
+                self.on_problem(key, f"it cannot be written, and is tried again: {why}")
+            return retry_s
+        self.backoff.forget(key)
         if wanted is not None:
             message = f"the routes of the namespace need more farms than the {self._cache.budgets.limits.farms} that"
             self.on_problem(key, "" if fits else f"{message} the administrator allows; older routes come first")
@@ -128,17 +132,17 @@ class RouteFarms:
         """Return True for a farm of a route, and for one that is about to become that."""
         return farm.is_ours_for_route or (farm.key in self._wanted and not farm.terminating)
 
-    async def _apply(self, key: FarmKey, wanted: WantedFarm, farm: FarmRecord | None) -> Outcome:
+    async def _apply(self, key: FarmKey, wanted: WantedFarm, farm: FarmRecord | None) -> tuple[Outcome, str]:
         is_owned = farm is not None and farm.owner_uid == _owner_uid(wanted)
         # Its labels are restored, too.
         is_whole = is_owned and farm is not None and farm.made_of_route
         if (reason := apply_reason(farm, wanted.digest, is_owned=is_whole)) is None:
-            return Outcome.DONE
+            return Outcome.DONE, ""
         body = {"metadata": {**wanted.metadata, **({"uid": farm.uid} if farm is not None else {})}, "spec": wanted.spec}
         foreign = farm is not None and farm.owner_uid != "" and not is_owned
-        outcome, affected = await self._farm_writer.apply(Apply(key, body, wanted.digest, reason, foreign))
+        outcome, affected, why = await self._farm_writer.apply(Apply(key, body, wanted.digest, reason, foreign))
         self._on_written(affected)
-        return outcome
+        return outcome, why
 
 
 def _owner_uid(wanted: WantedFarm) -> str:

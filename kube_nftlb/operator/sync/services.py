@@ -6,12 +6,13 @@ from operator import attrgetter
 from kube_nftlb import metrics
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.backoff import Backoff
-from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.status.farm_endpoints import Problem
 from kube_nftlb.operator.sync.planner import Planner
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.write_batch import BatchWriter
@@ -44,7 +45,8 @@ class ServiceReconciler:
         self._clock = clock
         self._on_written = on_written
         self._conditions = conditions
-        self._backoff: Backoff[ServiceKey] = Backoff()
+        self.backoff: Backoff[ServiceKey] = Backoff()
+        """Counts the failed writes of each Service."""
         self._refused: dict[ServiceKey, set[PortKey | None]] = {}
         """The ports of Services in the middle of their turns whose farms the API server refused."""
 
@@ -68,6 +70,7 @@ class ServiceReconciler:
         if self._ingest.is_unreadable(key):
             self._changes.begin(key)
             self._changes.done(key)
+            self.backoff.forget(key)
             return None
         pods = len(self._cache.annotated_pods(key))
         if self._planner.must_wait(key, pods):
@@ -83,16 +86,22 @@ class ServiceReconciler:
         if result.more:
             self._refused[key] = result.refused
             return 0
-        problems = [*writes.problems, *result.problems] if service is not None else []
+        problems: list[Problem] = [*writes.problems, *result.problems] if service is not None else []
+        retry_s: float | None = None
+        if result.retry:
+            metrics.FARM_WRITE_RETRIES.inc()
+            retry_s = self.backoff.failed(key)
+        else:
+            self.backoff.forget(key)
         if service is not None:
+            if self.backoff.is_lasting(key):
+                problems.append(Lasting("FarmNotWritten", result.retry))
             self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
         if self._conditions is not None:
             self._conditions.about_service(key, problems)
-        if result.retry:
-            metrics.FARM_WRITE_RETRIES.inc()
-            return self._backoff.failed(key)
+        if retry_s is not None:
+            return retry_s
         self._changes.done(key)
-        self._backoff.forget(key)
         # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
         waits = result.obsolete and self._cache.services.get(key) is not None
         return _REFUSED_RETRY_S if result.refused or waits else None

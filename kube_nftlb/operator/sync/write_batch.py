@@ -27,7 +27,8 @@ class BatchResult:
     awaited: set[PortKey | None] = field(default_factory=set)
     """The ports with a write that has to be repeated."""
     problems: list[Rejection] = field(default_factory=list)
-    retry: bool = False
+    retry: str = ""
+    """Why a write has to be repeated; empty if none has."""
     obsolete: bool = False
     more: bool = False
     """True if there are writes that were not tried."""
@@ -38,7 +39,7 @@ class BatchResult:
         Addresses of a farm that goes move to one that does not exist yet: if that is rejected, the old farm stays.
         """
         if isinstance(write, Delete):
-            return self.retry or _whole(write.farm.port) in self.refused
+            return bool(self.retry) or _whole(write.farm.port) in self.refused
         return write.reason != "Created" and _whole(write.port) in self.awaited
 
 
@@ -77,27 +78,29 @@ class BatchWriter:
     async def _try(self, write: Apply | Delete, result: BatchResult) -> None:
         port = _whole(write.port) if isinstance(write, Apply) else None
         try:
-            outcome = await self._write(write)
+            outcome, why = await self._write(write)
         except FarmRefusedError as error:
             result.refused.add(port)
             metrics.FARMS_REFUSED.inc()
             result.problems.append(Rejection("FarmRefused", str(error)))
             return
-        result.retry = result.retry or outcome is Outcome.RETRY
+        if outcome is Outcome.RETRY and not result.retry:
+            name = write.key.name if isinstance(write, Apply) else write.farm.key.name
+            result.retry = f"the farm {name} cannot be written, and is tried again: {why}"
         result.obsolete = result.obsolete or outcome is Outcome.OBSOLETE
         if isinstance(write, Apply) and outcome is Outcome.RETRY:
             result.awaited.add(port)
 
-    async def _write(self, write: Apply | Delete) -> Outcome:
+    async def _write(self, write: Apply | Delete) -> tuple[Outcome, str]:
         if isinstance(write, Delete):
-            outcome, affected = await self._farm_writer.delete(write)
+            outcome, affected, why = await self._farm_writer.delete(write)
         else:
             before = self._cache.farms.get(write.key)
-            outcome, affected = await self._farm_writer.apply(write)
+            outcome, affected, why = await self._farm_writer.apply(write)
             if before is not None and outcome is Outcome.DONE:
                 self._farm_events.written(before, write.body["spec"], self._engine)
         self._on_written(affected)
-        return outcome
+        return outcome, why
 
 
 def _whole(port: PortKey | None) -> PortKey | None:

@@ -74,6 +74,11 @@ CASES = {
     "KubeNftlbNodesNotReady": constant(f'kube_nftlb_nodes{{state="not_ready", {OPERATOR}}}', "1", "0"),
 }
 
+MORE = [
+    ("KubeNftlbFarmWritesFail", constant(f"kube_nftlb_farm_writes_failing{{{OPERATOR}}}", "1", "0")),
+]
+"""Other causes of these alerts."""
+
 
 def _test(name: str, samples: dict[str, str], firing: list[dict[str, Any]]) -> dict[str, Any]:
     # The operator is there in all tests but its own, so that its absence is no news.
@@ -97,7 +102,7 @@ def test_each_alert_is_tested() -> None:
 
 def test_an_alert_fires_when_something_is_wrong_and_not_when_all_is_well(tmp_path: Path) -> None:
     tests = []
-    for name, case in CASES.items():
+    for name, case in [*CASES.items(), *MORE]:
         fired = [{"labels": f'{{alertname="{name}"}}', "value": 1}]
         tests += [_test(name, case.wrong, fired), _test(name, case.well, [])]
     (tmp_path / "test.yaml").write_text(

@@ -15,6 +15,21 @@ def test_each_pause_is_twice_as_long_up_to_a_limit_and_one_success_begins_anew()
     assert backoff.failed("a") == pauses[0]
 
 
+def test_failures_count_as_lasting_after_some_ten_seconds_and_until_a_success() -> None:
+    backoff: Backoff[int] = Backoff()
+    for key in range(100):
+        waited_s = 0.0
+        while not backoff.is_lasting(key):
+            assert backoff.lasting() == key
+            pause_s = backoff.failed(key)
+            waited_s += pause_s
+        assert 5 < waited_s - pause_s < 15
+    backoff.forget(7)
+    assert not backoff.is_lasting(7)
+    assert not backoff.is_lasting(1000)
+    assert backoff.lasting() == 99
+
+
 def test_keys_that_fail_together_do_not_come_back_together() -> None:
     backoff: Backoff[int] = Backoff()
     for _ in range(10):

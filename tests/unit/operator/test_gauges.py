@@ -7,6 +7,7 @@ from prometheus_client import Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import metrics
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.http_server import Text
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES
@@ -37,7 +38,10 @@ LABELLED = [
 ] + ["kube_nftlb_services_without_address"]
 PLAIN = [
     f"kube_nftlb_{name}"
-    for name in ("farm_statuses_per_second", "gated_pods_waiting", "rules_services_changes_pending")
+    for name in (
+        *("farm_statuses_per_second", "farm_writes_failing", "gated_pods_waiting"),
+        "rules_services_changes_pending",
+    )
 ]
 
 
@@ -103,6 +107,8 @@ async def test_a_standby_that_led_before_kopf_started_anew_has_no_figures_of_the
     led.ingest.put(NFTLB_NODES, raw_nftlb_node())
     led.ingest.put_gated_pod(gated)
     led.ingest.pools.replace([raw_pool("office")])
+    for _ in range(8):
+        led.reconciler.services.backoff.failed(ServiceKey("default", "web"))
     before = exported(led)
     assert all(before.values())
     assert all(before[name] != [0] for name in PLAIN)

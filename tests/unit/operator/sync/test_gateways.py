@@ -319,6 +319,33 @@ async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: Ga
         assert not operator.store.farms, "nothing is remembered of farms that were never made"
 
 
+async def test_a_farm_whose_writes_keep_failing_is_told_on_its_gateway(
+    kube: GatewayKube, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, operator = kube.apply, Operator(time, kube)
+
+    async def fail(resource: Resource, body: Json, **options: Any) -> Json:
+        if resource is FARMS:
+            raise errors.KubeError(500, "InternalError", "failed calling webhook")
+        return await real(resource, body, **options)
+
+    def told() -> str:
+        gateway = kube.find(GATEWAYS, "edge", "default") or {}
+        return next(str(each["message"]) for each in gateway["status"]["conditions"] if each["type"] == "Programmed")
+
+    monkeypatch.setattr(kube, "apply", fail)
+    async with running(operator):
+        await served(operator, kube)
+        await asyncio.sleep(60)
+        assert "cannot be written, and is tried again: 500 InternalError: failed calling webhook" in told()
+        assert operator.reconciler.routes.backoff.lasting() == 1
+        monkeypatch.setattr(kube, "apply", real)
+        await asyncio.sleep(30)
+        assert len(farms(kube)) == 1
+        assert "cannot be written" not in told()
+        assert operator.reconciler.routes.backoff.lasting() == 0
+
+
 async def test_an_answer_that_comes_after_the_news_of_a_deletion_brings_nothing_back(
     kube: GatewayKube, time: VirtualTime
 ) -> None:

@@ -57,16 +57,16 @@ class _FarmWriter(FarmWriter):
         self.refuses = ""
         self.raw: Callable[..., Json] = raw_farm
 
-    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected, str]:
         self.writes.append(f"apply {apply.key.name}")
         self.bodies.append(apply.body)
         if self.refuses and apply.key.name.startswith(self.refuses):
             raise FarmRefusedError("no")
-        return self.outcome, Affected()
+        return self.outcome, Affected(), ""
 
-    async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
+    async def delete(self, delete: Delete) -> tuple[Outcome, Affected, str]:
         self.writes.append(f"delete {delete.farm.key.name}")
-        return Outcome.DONE, Affected()
+        return Outcome.DONE, Affected(), ""
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
@@ -406,12 +406,12 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
 
 async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
     class Stored(_FarmWriter):
-        async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
+        async def apply(self, apply: Apply) -> tuple[Outcome, Affected, str]:
             await asyncio.sleep(0.001)
             self.writes.append(f"apply {apply.key.name}")
             metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
             metadata |= {"uid": apply.key.name, "generation": 1}
-            return Outcome.DONE, self.ingest.put(FARMS, {**apply.body, "metadata": metadata})
+            return Outcome.DONE, self.ingest.put(FARMS, {**apply.body, "metadata": metadata}), ""
 
     # Not in virtual time: there are threads.
     cache = Ingest(Cache())
