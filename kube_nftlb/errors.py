@@ -23,8 +23,7 @@
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
 
-Retry errors that end in ``UnreachableError``, and a KubeError that is temporary; the others persist until something
-is changed.
+Retry errors that end in ``UnreachableError``, and temporary KubeErrors; others persist until something is changed.
 """
 
 

@@ -70,7 +70,7 @@ def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
 def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
     """Return the load balancer addresses of farms that no node announces, and why, one finding for each.
 
-    None if the user may not see what the nodes report: see ``not_judged``.
+    Nothing if the user may not see what the nodes report: see ``not_judged``.
     """
     announced, pools, found = Announced(view.reports or ()), Pools(_readable(view.pools)), dict[str, Finding]()
     for raw, ip in _balanced(farms) if view.reports is not None else ():

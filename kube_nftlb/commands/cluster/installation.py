@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.queries import AGENT, AGENT_PODS, Target, get_or_none
+from kube_nftlb.commands.cluster.queries import AGENT, Target, get_or_none
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import CLUSTER_ROLE_BINDINGS, PODS, JsonObject
 
@@ -21,13 +21,8 @@ async def namespace_of_programs(kube: Kube, target: Target) -> str | None:
     return next((each.get("namespace") for each in accounts if each.get("name") == AGENT), None)
 
 
-async def agent_pods(
-    kube: Kube, target: Target, fields: str | None = None, labels: str = AGENT_PODS
-) -> Sequence[JsonObject]:
-    """Return the agents' pods, or those of other ``labels``.
-
-    Raises UsageError if nobody tells which, KubeError if the user may not know.
-    """
+async def program_pods(kube: Kube, target: Target, labels: str, fields: str | None = None) -> Sequence[JsonObject]:
+    """Return pods of operator or agents. Raises UsageError if nobody tells which, KubeError if it is not allowed."""
     namespace = await namespace_of_programs(kube, target)
     pods = (await kube.list(PODS, namespace, label_selector=labels, field_selector=fields)).items
     check_one_namespace(pods)

@@ -14,7 +14,7 @@ from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.findings import find
-from kube_nftlb.commands.cluster.installation import agent_pods
+from kube_nftlb.commands.cluster.installation import program_pods
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
 from kube_nftlb.commands.cluster.overview import overview
@@ -140,15 +140,13 @@ async def _overview(kube: Kube, target: Target, objects: Sequence[_Objects]) -> 
     """
     try:
         return await overview(kube, target, target.namespace), None
-    except errors.NotFoundError:
-        raise
     except _UNANSWERED as error:
-        if not any(raws for _, raws, _ in objects):
+        if isinstance(error, errors.NotFoundError) or not any(raws for _, raws, _ in objects):
             raise
         failed = str(error)
     nodes = next(raws for plural, raws, _ in objects if plural == resources.NODES.plural)
     try:
-        return ClusterView(nodes=nodes, pods=await agent_pods(kube, target, labels=PROGRAMS)), failed
+        return ClusterView(nodes=nodes, pods=await program_pods(kube, target, PROGRAMS)), failed
     except _UNANSWERED:
         return ClusterView(nodes=nodes), failed
 

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import terminal, top_farms
-from kube_nftlb.commands.cluster.installation import agent_pods
+from kube_nftlb.commands.cluster.installation import program_pods
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes
 from kube_nftlb.commands.cluster.options import By, Format
-from kube_nftlb.commands.cluster.queries import Target, connected
+from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected
 from kube_nftlb.commands.cluster.top_farms import Row
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
@@ -99,7 +99,7 @@ async def top(target: Target, options: TopOptions) -> None:
             nodes = (await kube.list(NODES)).items
             names = chosen([raw["metadata"]["name"] for raw in nodes], options.nodes)
             farms = (await kube.list(FARMS, not_older_than="0")).items
-            pods = () if options.node_command else await agent_pods(kube, target)
+            pods = () if options.node_command else await program_pods(kube, target, AGENT_PODS)
         view, seen = ClusterView(farms, nodes), NodeReports(on_nodes(target, options.node_command, pods))
         async with _following(seen, names):
             if options.once or options.output is not Format.TEXT or not sys.stdout.isatty():

@@ -13,10 +13,10 @@ from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.cluster import terminal, trace_here, trace_names, trace_probe
 from kube_nftlb.commands.cluster.announced import Announced, where
-from kube_nftlb.commands.cluster.installation import agent_pods
+from kube_nftlb.commands.cluster.installation import program_pods
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.cluster.queries import Target, connected, list_if_allowed, namespace_of
+from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_if_allowed, namespace_of
 from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.trace import output
 from kube_nftlb.kube.client import Kube
@@ -104,7 +104,7 @@ async def _on_this_node(target: Target, options: TraceOptions, flow: Flow, node:
 async def _on_another_node(kube: Kube, target: Target, options: TraceOptions, flow: Flow, node: str) -> bool:
     """Have the same command run on a node; what it says on standard error comes as it says it."""
     running = f"spec.nodeName={node},status.phase=Running"
-    pods = () if options.node_command else await agent_pods(kube, target, running)
+    pods = () if options.node_command else await program_pods(kube, target, AGENT_PODS, running)
     try:
         prefix = on_nodes(target, options.node_command, pods).prefix(node, stdin=True)
     except errors.UsageError as error:

@@ -3,10 +3,10 @@
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.installation import agent_pods
+from kube_nftlb.commands.cluster.installation import program_pods
 from kube_nftlb.commands.cluster.on_nodes import InPods
 from kube_nftlb.commands.cluster.overview import overview
-from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target
+from kube_nftlb.commands.cluster.queries import AGENT_PODS, OPERATOR_LEASE, Target
 from kube_nftlb.kube.resources import CLUSTER_ROLE_BINDINGS, LEASES, PODS, JsonObject
 from tests.fakes.kube import FakeKube
 
@@ -38,7 +38,7 @@ def bind(kube: FakeKube) -> None:
 async def test_commands_run_in_the_pods_of_the_account_that_agents_have(kube: FakeKube, target: Target) -> None:
     if target.system_namespace is None:
         bind(kube)
-    prefix = InPods(target, await agent_pods(kube, target)).prefix("n1")
+    prefix = InPods(target, await program_pods(kube, target, AGENT_PODS)).prefix("n1")
     assert prefix[:4] == ["kubectl", "--namespace", SYSTEM, "exec"]
     view = await overview(kube, target, None)
     assert view.lease is not None
@@ -50,7 +50,7 @@ async def test_they_run_nowhere_if_nobody_tells_which_pods_are_real(kube: FakeKu
     with pytest.raises(
         errors.UsageError, match="apps, kube-nftlb-system: name the one of kube-nftlb with --system-namespace"
     ):
-        await agent_pods(kube, Target())
+        await program_pods(kube, Target(), AGENT_PODS)
     with pytest.raises(
         errors.UsageError, match="apps, kube-nftlb-system: name the one of kube-nftlb with --system-namespace"
     ):
