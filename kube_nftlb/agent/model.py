@@ -129,6 +129,12 @@ class NodeFarm:
         return frozenset(each.name for both in lists for each in both.cluster) - own
 
     @property
+    def drops(self) -> bool:
+        """True if connections are dropped because the traffic policy is Local, and no backend is on this node."""
+        lists = self.candidates
+        return self.spec.traffic_policy == "Local" and bool(lists.cluster) and not (lists.local or self.refuses)
+
+    @property
     def fixed_sessions(self) -> Iterator[tuple[str, str]]:
         """Yield clients with a backend of their own, and its name, unless they may not be sent there."""
         remote = self.inside if self.has_outside else frozenset()

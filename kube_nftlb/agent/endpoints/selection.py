@@ -73,12 +73,6 @@ def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
     return choose(able(spec), spec.traffic_policy, facts)
 
 
-def without_local(spec: FarmSpec, facts: NodeFacts) -> bool:
-    """Return True if a node that schedules its own backends alone has none of any group, though there are others."""
-    of_groups = [candidates(group.spec, facts) for group in groups(spec)]
-    return any(each.cluster for each in of_groups) and not any(each.local for each in of_groups)
-
-
 def able(spec: FarmSpec) -> list[Backend]:
     """Return the backends of a group that may get connections on some node, if they are ready."""
     if spec.state not in ANSWERS:

@@ -4,18 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from kube_nftlb import metrics
 from kube_nftlb.agent.announcing.summary import AddressState
-from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeBGP
-
-_FarmState = Literal["programmed", "pending", "failed", "refused"]
 
 
 class Gauges:
@@ -37,10 +33,11 @@ class Gauges:
         self._bgp = bgp
 
     def refresh(self) -> None:
-        """Set all gauges."""
+        """Set all gauges. No farm is decided on for that: anybody may ask, and tenants choose how large farms are."""
         progress = self._state.progress
         lag, now = progress.lag, time.monotonic()
-        metrics.set_states(metrics.NODE_FARMS, farm_states(self._state), get_args(_FarmState))
+        farms = farm_states(self._state)
+        metrics.set_states(metrics.NODE_FARMS, farms, farms)
         sent = list(self._reconciler.sent.values())
         up = sum(farm.scheduled for farm in sent)
         backends = {"up": up, "off": sum(farm.endpoints for farm in sent) - up}
@@ -51,7 +48,7 @@ class Gauges:
         metrics.set_states(metrics.BGP_SESSIONS, sessions, sessions)
         metrics.NODE_POLICIES.set(self._state.policies.count)
         metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(self._state.slices.pending)
-        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(_without_local_backends(self._state))
+        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(len(self._state.dropping))
         connections = connection_tracking.size(self._sysctl_dir)
         metrics.CONNTRACK_ENTRIES.set(connections.entries)
         metrics.CONNTRACK_LIMIT.set(connections.limit)
@@ -60,23 +57,10 @@ class Gauges:
         metrics.LAST_SYNC.set(time.time() - (now - lag.done_at) if lag.done_at is not None else 0)
 
 
-def farm_states(state: LoopState) -> Counter[str]:
+def farm_states(state: LoopState) -> dict[str, int]:
     """Return how many farms are programmed, pending, failed and refused."""
-    pending = state.queue.pending
-    return Counter(_state(state, key, pending=key in pending) for key in state.index.all())
-
-
-def _state(state: LoopState, key: FarmKey, *, pending: bool) -> _FarmState:
-    if state.index.loses(key):
-        return "refused"
-    if (problem := state.progress.problems.get(key)) is not None and not problem.harmless:
-        return "failed"
-    return "pending" if pending else "programmed"
-
-
-def _without_local_backends(state: LoopState) -> int:
-    """Return how many farms drop connections because their traffic policy is Local and no backend is here."""
-    index = state.index
-    local = [key for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local"]
-    farms = (farm for key in local if (farm := index.resolved(key)) is not None)
-    return sum(1 for farm in farms if selection.without_local(farm.spec, index.node))
+    farms, refused = state.index.all(), state.index.losers
+    failed = farms & state.progress.failed.keys() - refused
+    pending = farms & state.queue.pending - refused - failed
+    programmed = len(farms) - len(refused) - len(failed) - len(pending)
+    return {"programmed": programmed, "pending": len(pending), "failed": len(failed), "refused": len(refused)}

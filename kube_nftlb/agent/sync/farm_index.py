@@ -60,6 +60,8 @@ class FarmIndex:
         self._elements: Budget[FarmKey] = Budget(sys.maxsize, limits.elements, limits.node_elements)
         self._sizes: dict[FarmKey, int] = {}
         """The elements of the farms that were measured."""
+        self.losers: set[FarmKey] = set()
+        """The farms that had lost all of their listeners to others when they were measured."""
 
     # Events. Each method returns the farms to look at.
 
@@ -110,6 +112,7 @@ class FarmIndex:
         self._unreadable.pop(key, None)
         self._refer(self._farms.get(key), key, join=False)
         self._sizes.pop(key, None)
+        self.losers.discard(key)
         affected = self._elements.remove(key)
         if self._farms.pop(key, None) is None and not known:
             return affected
@@ -143,7 +146,10 @@ class FarmIndex:
         measured = set(keys)
         for key in measured:
             farm = self._farms.get(key)
-            if farm is None or self.loses(key):
+            loss = self._conflicts.get(key)
+            loses = loss is not None and loss.everything
+            (self.losers.add if loses else self.losers.discard)(key)
+            if farm is None or loses:
                 self._sizes.pop(key, None)
                 affected |= self._elements.remove(key)
                 continue
@@ -210,11 +216,6 @@ class FarmIndex:
     def owner(self, listener: Listener) -> FarmKey | None:
         """Return the farm that has a listener on this node, None if none has."""
         return self._conflicts.owner(listener)
-
-    def loses(self, key: FarmKey) -> bool:
-        """Return True if other farms own all of its listeners."""
-        loss = self._conflicts.get(key)
-        return loss is not None and loss.everything
 
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
         """Return the facts about a farm at ``now``, in seconds of the loop's clock."""

@@ -63,6 +63,8 @@ class LoopState:
         self.queue = FarmQueue(self._comes_or_goes)
         self.expected: dict[str, Expected] = {}
         """What was planned for farms that are not verified yet, by name on the node."""
+        self.dropping: set[FarmKey] = set()
+        """Farms whose clients are dropped because no backend is on this node, as they were last verified."""
         self.changed: set[str] = set()
         """Names of farms that the engines have changed, until that is logged."""
         self.load_balancers = LoadBalancers()

@@ -67,6 +67,8 @@ class Expected(NamedTuple):
     warnings: tuple[str, ...]
     in_kernel: InKernel | None
     """What clients from outside meet then."""
+    drops: bool
+    """True if clients are dropped then (``NodeFarm.drops``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,11 @@ class Planned:
     def expected(self) -> Expected:
         """What is to be verified."""
         serves = isinstance(self.decision, Serve)
+        drops = isinstance(self.decision, Serve) and self.decision.farm.drops
         warnings = tuple(_warnings(self.farm)) if serves and self.farm is not None else ()
         withdraws = isinstance(self.decision, Withdraw)
         generation = self.farm.metadata.generation if self.farm is not None else 0
-        return Expected(serves, withdraws, generation, self.decision.problem, warnings, self.in_kernel)
+        return Expected(serves, withdraws, generation, self.decision.problem, warnings, self.in_kernel, drops)
 
     @property
     def in_kernel(self) -> InKernel | None:

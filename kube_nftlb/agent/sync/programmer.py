@@ -118,7 +118,7 @@ class Programmer:
         self._state.load_balancers.planned(key, planned.farm, served=served, stays=not waits)
         if decision.problem is not None:
             self._state.problems.report(key, decision.problem, self._index.get(key))
-        elif isinstance(decision, Withdraw) and self._index.loses(key):
+        elif not served:
             self._state.problems.clear(key)
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, now + self._timing.back_off_s)

@@ -46,6 +46,8 @@ class Verification:
         queue = self._state.queue
         for key, refused in queue.to_verify(self._timing.verify_batch, self._state.load_balancers.wanted.keys()):
             await self._verify(key, refused)
+            if names.node_farm_name(*key) not in self._engines.sent:
+                self._state.dropping.discard(key)
             if key in queue.unverified:
                 queue.verified(key)
                 self._state.slices.verified(key)
@@ -137,6 +139,7 @@ class Verification:
         farm = self._state.index.get(key)
         if farm is not None and expected.serves:
             self._state.load_balancers.verified(key, expected.in_kernel)
+            (self._state.dropping.add if expected.drops else self._state.dropping.discard)(key)
         if key in self._state.queue.waiting:
             # What is said of it, and how long it waits, is of a later change.
             return

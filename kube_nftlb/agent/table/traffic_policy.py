@@ -39,7 +39,7 @@ def _without_local_endpoints(farm: NodeFarm) -> Contents:
 
     The engine schedules all endpoints then. Clients of this node may use them at the addresses reached from outside.
     """
-    if farm.spec.traffic_policy == "Cluster" or farm.candidates.local or not farm.candidates.cluster:
+    if not farm.drops:
         return Contents()
     chain = Chain(
         f"local-clients-{farm.name}",

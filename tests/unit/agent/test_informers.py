@@ -233,7 +233,7 @@ async def test_an_unreadable_farm_stays_as_it_was_also_in_a_list() -> None:
     task.cancel()
     assert node.reason() == "Invalid"
     assert FarmKey("default", "web--http") in node.state.load_balancers.farms.get("192.0.2.10"), "the node announces it"
-    assert node.state.index.loses(FarmKey("default", "young")), "nobody else gets its listener"
+    assert node.state.index.losers == {FarmKey("default", "young")}, "nobody else gets its listener"
     assert health_checks.calls[-1] == ("all", ["web--http", "young"])
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.api.farm import BackendsFrom
 from tests.builders import farm, raw_backend
 from tests.views import translated
 
@@ -57,20 +56,6 @@ def test_spare_backends_come_in_for_those_that_cannot(
 ) -> None:
     given = [backend(name, priority=rank, ready=ready) for name, rank, ready in backends]
     assert set(states(given, priority=priority)) == used
-
-
-@pytest.mark.parametrize(("nodes", "expected"), [(("b", "b"), True), (("a", "b"), False), (("b", "a"), False)])
-def test_a_farm_of_two_groups_has_no_local_backend_only_if_neither_has_one(
-    nodes: tuple[str, str], *, expected: bool
-) -> None:
-    references = tuple(BackendsFrom(service=service, port="http") for service in nodes)
-    backends = [backend("x", priority=1), backend("y", priority=2)]
-    spec = farm(backends=backends, trafficPolicy="Local").spec
-    placed = [each.model_copy(update={"node_name": node}) for each, node in zip(spec.backends, nodes, strict=True)]
-    for number, each in enumerate(placed):
-        each.__pydantic_private__ = {"_group": number}
-    spec = spec.model_copy(update={"backends_from": references, "backends": tuple(placed)})
-    assert selection.without_local(spec, NodeFacts("a")) is expected
 
 
 def test_connections_are_cut_that_lead_to_what_is_down() -> None:

@@ -92,9 +92,11 @@ def test_a_farm_that_is_listed_again_stays_the_same_object_unless_its_labels_dif
 def test_farms_with_one_address_are_looked_at_together(index: FarmIndex) -> None:
     index.put(farm("late--http", created="2026-02-01T00:00:00Z"))
     assert index.put(farm()) == {WEB, LATE}
-    assert (index.loses(WEB), index.loses(LATE)) == (False, True)
+    index.measure([WEB, LATE])
+    assert index.losers == {LATE}
     assert index.remove(WEB) == {WEB, LATE}
-    assert not index.loses(LATE)
+    index.measure([WEB, LATE])
+    assert index.losers == set()
 
 
 def test_conflicts_are_judged_anew_on_another_address_of_the_node(index: FarmIndex) -> None:
@@ -102,7 +104,8 @@ def test_conflicts_are_judged_anew_on_another_address_of_the_node(index: FarmInd
     index.put(farm(addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30080"}]))
     assert facts(index).loss is None
     index.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}))
-    assert index.loses(WEB)
+    index.measure([WEB])
+    assert index.losers == {WEB}
 
 
 def test_a_removed_farm_is_known_by_name_until_it_is_forgotten(index: FarmIndex, policies: Policies) -> None:

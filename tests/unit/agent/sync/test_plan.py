@@ -106,8 +106,8 @@ def test_what_is_expected_of_a_farm_needs_no_farm() -> None:
     node = Node(at(HERE, "web"), at(HERE, "large"))
     node.facts["large"] = Facts(at(HERE, "large"), too_large="too large")
     planned = node.plan("web", "large", "gone")
-    assert planned["web"].expected == (True, False, 1, None, (), None)
-    assert planned["gone"].expected == (False, True, 0, None, (), None)
+    assert planned["web"].expected == (True, False, 1, None, (), None, False)
+    assert planned["gone"].expected == (False, True, 0, None, (), None, False)
     large = planned["large"].expected
     assert large.problem is not None
     assert large.problem.reason == "TooManyElements"

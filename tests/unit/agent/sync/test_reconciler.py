@@ -192,10 +192,10 @@ async def test_farms_are_counted_by_state(node: Node) -> None:
     node.engine.refused["bad--http"] = "no"
     young = farm("young--http", created="2026-02-01T00:00:00Z")
     await node.program([farm(), young, farm("bad--http", addresses=at("10.96.0.11"))], 20)
-    assert farm_states(node.state) == {"programmed": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.state) == {"programmed": 1, "pending": 0, "refused": 1, "failed": 1}
     node.engine.reachable = False
     node.put(farm(generation=2, version=21, scheduler="weight"))
-    assert farm_states(node.state) == {"pending": 1, "refused": 1, "failed": 1}
+    assert farm_states(node.state) == {"programmed": 0, "pending": 1, "refused": 1, "failed": 1}
 
 
 async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
