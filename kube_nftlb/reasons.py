@@ -45,6 +45,7 @@ NodeReason = Literal[
     "InSync",
     "Pending",
     "FarmsFailed",
+    "SyncFailed",
     KubeProxyReason,
 ]
 """Reasons of conditions of NftlbNodes."""

@@ -43,27 +43,28 @@ def node_status(
     bgp: NodeBGP = NodeBGP(),  # noqa: B008 - immutable
 ) -> NodeStatus:
     """Return the status to write. Conditions keep the time of their last transition from ``before``."""
-    reachable, failed = not progress.engine_error, progress.failed
-    listed = _in_turns(failed)[:FAILED_FARMS_MAX]
+    listed = _in_turns(failed := progress.failed)[:FAILED_FARMS_MAX]
     unlisted = sorted({key.namespace for key in failed.keys() - set(listed)})
     warned = sorted(_in_turns(progress.warnings)[:FAILED_FARMS_MAX])
-    ready: _Said
-    nftlb: _Said
-    in_sync: _Said
-    if reachable:
-        ready = ("True", "AgentReady", "the agent programs farms")
-        nftlb = ("True", "Reachable", "nftlb answers")
-    else:
+    said: dict[str, _Said] = {}
+    if progress.engine_error:
         message = f"nftlb does not answer, see its logs on this node: {progress.engine_error}"
-        ready = ("False", "NftlbUnreachable", message)
-        nftlb = ("False", "Unreachable", message)
-    if progress.pending:
-        in_sync = ("False", "Pending", "changes are being programmed")
-    elif failed:
-        in_sync = ("False", "FarmsFailed", f"{len(failed)} farms failed, see status.failedFarms")
+        said["Ready"] = ("False", "NftlbUnreachable", message)
+        said["NftlbReachable"] = ("False", "Unreachable", message)
     else:
-        in_sync = ("True", "InSync", "all farms are programmed")
-    said: dict[str, _Said] = {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}
+        said["Ready"] = ("True", "AgentReady", "the agent programs farms")
+        said["NftlbReachable"] = ("True", "Reachable", "nftlb answers")
+    if progress.pass_error is not None:
+        message = f"the agent cannot program farms, and tries again: {progress.pass_error}"
+        said["InSync"] = ("False", "SyncFailed", message)
+    elif progress.other_lag.done_at is None:
+        said["InSync"] = ("False", "Pending", "the agent has started, and has not programmed all farms yet")
+    elif progress.pending:
+        said["InSync"] = ("False", "Pending", "changes are being programmed")
+    elif failed:
+        said["InSync"] = ("False", "FarmsFailed", f"{len(failed)} farms failed, see status.failedFarms")
+    else:
+        said["InSync"] = ("True", "InSync", "all farms are programmed")
     if (proxy := progress.kube_proxy) is not None:
         said["KubeProxyGone"] = (_TRUTH.get(proxy.reason, "False"), proxy.reason, proxy.message)
     known = {condition.type: condition for condition in before.conditions} if before else {}

@@ -13,7 +13,7 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
 from kube_nftlb.prose import some_of
-from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason
+from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason, NodeReason
 
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
@@ -27,6 +27,7 @@ _KUBE_PROXY: Final[dict[KubeProxyReason, str]] = {
     "KubeProxyRulesReturned": "stop the kube-proxy of this node, then restart the agent there",
 }
 """Actions to take where rules of kube-proxy stay. One that runs beside the agent is perhaps about to leave."""
+_IN_SYNC: Final[dict[NodeReason, str]] = {"FarmsFailed": "see the farms below", "SyncFailed": "see the agent's log"}
 _ALL_ACCEPTED: Final[ConditionReason] = "Valid"
 _OS: Final = "kubernetes.io/os"
 
@@ -139,8 +140,7 @@ def of_nodes(seen: ClusterView, now: datetime) -> list[Finding]:
             todo = ADVICE["NoNodes" if is_silent(report) else "NftlbUnreachable"]
             found.append(_of_condition("node", "", name, ready, todo))
         elif in_sync is not None and _wrong(in_sync, now):
-            todo = "see the farms below" if in_sync["reason"] == "FarmsFailed" else ADVICE["Pending"]
-            found.append(_of_condition("node", "", name, in_sync, todo))
+            found.append(_of_condition("node", "", name, in_sync, _IN_SYNC.get(in_sync["reason"], ADVICE["Pending"])))
         gone = condition(report, "KubeProxyGone")
         if gone is not None and gone["reason"] in _KUBE_PROXY:
             found.append(_of_condition("node", "", name, gone, _KUBE_PROXY[gone["reason"]]))
@@ -204,7 +204,7 @@ def _wrong(found: JsonObject, now: datetime) -> bool:
         return False
     began = since(found)
     fresh = began is not None and (now - began).total_seconds() < _PENDING_PATIENCE_S
-    return not (found["reason"] in _PENDING and fresh)
+    return not (found["reason"] in (*_PENDING, "SyncFailed") and fresh)
 
 
 def _of_condition(kind: str, namespace: str, name: str, found: JsonObject, todo: str) -> Finding:

@@ -20,10 +20,11 @@ pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 class FakeState:
-    """The state of an agent without farms."""
+    """The state of an agent without farms, which it knows."""
 
     def __init__(self) -> None:
         self.progress = Progress()
+        self.progress.other_lag.done_at = 0.0
         self.sent: dict[str, SentFarm] = {}
 
 

@@ -120,6 +120,13 @@ def test_a_change_may_be_on_its_way_for_a_moment() -> None:
     assert (finding.subject, finding.reason) == ("node n1", "Pending")
 
 
+def test_a_node_that_cannot_program_farms_is_wrong_once_that_lasts() -> None:
+    assert found(report=node(told("InSync", "False", "SyncFailed", "no", at=JUST_NOW))) == []
+    (finding,) = found(report=node(told("InSync", "False", "SyncFailed", "not permitted")))
+    assert (finding.reason, finding.message) == ("SyncFailed", "not permitted")
+    assert finding.todo == "see the agent's log"
+
+
 def test_a_farm_that_the_operator_has_not_seen_points_to_the_operator() -> None:
     (finding,) = found(raw_farm())
     assert (finding.reason, finding.todo) == ("NoStatus", "check that the operator runs")
