@@ -302,9 +302,7 @@ class AgentSettings(CommonSettings):
     report_s: Annotated[
         Seconds, Variable("KUBE_NFTLB_REPORT_SECONDS", "agent.reportSeconds"), Interval(ge=0.01, le=60)
     ] = 0.25
-    """Minimum interval in seconds of an agent's reports in a cluster of one node; it grows with the square root of
-    their number.
-    """
+    """Minimum interval in seconds of an agent's reports; with n nodes √n times that, and never more than a minute."""
     proxy_mode_address: Annotated[OptionalAddress, Variable("KUBE_NFTLB_PROXY_MODE_ADDRESS")] = None
     """Address of /proxyMode. Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249."""
     probe_address: Annotated[OptionalAddress, Variable("KUBE_NFTLB_PROBE_ADDRESS")] = None

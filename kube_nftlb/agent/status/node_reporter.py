@@ -33,7 +33,7 @@ PENDING_S = 2.0
 RETRY_S = 1.0
 """The first pause in seconds after a failure; it doubles each time."""
 HEARTBEAT_S = 60.0
-"""Interval in seconds between reports if nothing changed. Those are whole: the operator may have written meanwhile."""
+"""The longest interval in seconds between reports. They are whole then: the operator may have written meanwhile."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 
 
@@ -127,7 +127,7 @@ class NodeReporter:
                 retry_s = await pause(retry_s, self._chance)
 
     def _between_s(self, now: float) -> float:
-        return report_interval_s(self._nodes, self._changes.per_s(now), self._interval_s)
+        return min(report_interval_s(self._nodes, self._changes.per_s(now), self._interval_s), HEARTBEAT_S)
 
     def _due_in_s(self, status: NodeStatus, progress: Progress, now: float, written_at: float) -> float | None:
         """Return in how many seconds a status is due, 0 or less for now; None if it is not worth a write."""

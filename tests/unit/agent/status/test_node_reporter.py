@@ -31,11 +31,11 @@ class FakeState:
 class Reporting:
     """A reporter at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self.kube, self.state = FakeKube(), FakeState()
         self.kube.delay_s = 0.5
         self.kube.put(NODES, {"metadata": {"name": "node-1"}})
-        self.reporter = NodeReporter(self.kube, "node-1", INTERVAL_S, lambda: 1.0)
+        self.reporter = NodeReporter(self.kube, "node-1", interval_s, lambda: 1.0)
         self.task = asyncio.create_task(self.reporter.run(self.state))
 
     def written(self) -> list[str]:
@@ -131,6 +131,17 @@ async def test_that_changes_are_pending_is_reported_once_it_lasts(node: Reportin
     assert len(node.written()) == before
     await asyncio.sleep(PENDING_S)
     assert node.kube.writes[-1].body["status"].keys() == {"conditions", "reportedAt"}
+
+
+async def test_an_interval_that_many_nodes_stretch_makes_no_agent_silent() -> None:
+    node = Reporting(interval_s=10)
+    node.reporter.set_nodes(400)
+    node.reporter.changed()
+    await asyncio.sleep(10)
+    before = len(node.written())
+    await asyncio.sleep(600)
+    assert len(node.written()) - before >= 9
+    node.task.cancel()
 
 
 async def test_an_agent_reports_all_once_a_minute_though_nothing_changes(node: Reporting) -> None:
