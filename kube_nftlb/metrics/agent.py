@@ -122,6 +122,7 @@ NODE_ADDRESSES = gauge(
     "kube_nftlb_node_addresses",
     "Addresses of NftlbAddressPools, as this node sees them; none if addresses.enabled of the chart is off.",
     "agent",
+    pool="the name of the pool, empty once it is gone",
     state="announced (by this node), in_use (another host has them), no_link (none of its interfaces has "
     "their subnet), blocked (it would not announce them for another reason, even if no other node did: see "
     "status.addresses of its NftlbNode), standby (all others)",

@@ -86,9 +86,9 @@ class Announcing:
         """Return what the node's status tells of its addresses."""
         return summary(self._acts, pending=bool(self._state.progress.pending))
 
-    def counts(self) -> Counter[str]:
-        """Return the number of addresses in each AddressState."""
-        return counts(self._acts)
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Return the number of addresses by pool and AddressState."""
+        return counts(self._acts, self._facts.pools)
 
     @property
     def bgp(self) -> NodeBGP:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Reason
 from kube_nftlb.api.node import (
@@ -25,9 +26,10 @@ def merged(held: Mapping[str, Act], routed: Mapping[str, Act]) -> Mapping[str, A
     return {**routed, **{ip: act for ip, act in held.items() if act.answer or not routed.get(ip, act).answer}}
 
 
-def counts(acts: Mapping[str, Act]) -> Counter[str]:
-    """Return the number of addresses in each AddressState."""
-    return Counter(_state(act) for act in acts.values())
+def counts(acts: Mapping[str, Act], pools: Pools) -> Counter[tuple[str, str]]:
+    """Return the number of addresses by the name of their pool, "" if it is gone, and by AddressState."""
+    found = ((pools.of(ip), _state(act)) for ip, act in acts.items())
+    return Counter((pool.metadata.name if pool is not None else "", state) for pool, state in found)
 
 
 def _state(act: Act) -> AddressState:

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -22,10 +23,10 @@ class Gauges:
         state: LoopState,
         reconciler: Reconciler,
         sysctl_dir: Path,
-        addresses: Callable[[], Counter[str]] = Counter,
+        addresses: Callable[[], Counter[tuple[str, str]]] = Counter,
         bgp: Callable[[], NodeBGP] = NodeBGP,
     ) -> None:
-        """``addresses`` counts those of pools by AddressState; ``bgp`` returns what the status tells of BGP."""
+        """``addresses`` counts those of each pool by AddressState; ``bgp`` returns what the status tells of BGP."""
         self._state = state
         self._reconciler = reconciler
         self._sysctl_dir = sysctl_dir
@@ -42,7 +43,10 @@ class Gauges:
         up = sum(farm.scheduled for farm in sent)
         backends = {"up": up, "off": sum(farm.endpoints for farm in sent) - up}
         metrics.set_states(metrics.NODE_BACKENDS, backends, backends)
-        metrics.set_states(metrics.NODE_ADDRESSES, self._addresses(), get_args(AddressState))
+        metrics.NODE_ADDRESSES.clear()
+        addresses = self._addresses()
+        for pool, state in product({pool for pool, _ in addresses}, get_args(AddressState)):
+            metrics.NODE_ADDRESSES.labels(pool, state).set(addresses[pool, state])
         bgp = self._bgp()
         sessions = {"established": bgp.established, "down": bgp.number - bgp.established}
         metrics.set_states(metrics.BGP_SESSIONS, sessions, sessions)

@@ -12,8 +12,6 @@ AGENT = 'job="kube-nftlb-system/kube-nftlb", component="agent", namespace="kube-
 OPERATOR = 'job="kube-nftlb", component="operator", namespace="kube-nftlb-system", pod="operator-1", node="n1"'
 HOUR = "x120"
 """Repetitions of a sample: every half minute for an hour."""
-ASSIGNED = f'kube_nftlb_addresses{{pool="office", family="ipv4", state="used", {OPERATOR}}}'
-ANNOUNCED, ELSEWHERE = (f'kube_nftlb_node_addresses{{state="{state}", {AGENT}}}' for state in ("announced", "no_link"))
 LATENCY = "kube_nftlb_network_programming_duration_seconds_bucket"
 
 
@@ -26,6 +24,18 @@ class Case(NamedTuple):
 
 def constant(series: str, wrong: str, well: str) -> Case:
     return Case({series: wrong + HOUR}, {series: well + HOUR})
+
+
+def two_racks(announced: int) -> dict[str, str]:
+    """Each node has the subnet of one pool; of the pool ``a`` five addresses can be announced, and two are nowhere."""
+    node = "kube_nftlb_node_addresses"
+    series = {f'kube_nftlb_addresses{{pool="{pool}", family="ipv4", state="used", {OPERATOR}}}': 7 for pool in "ab"}
+    series |= {f'{node}{{pool="{pool}", state="announced", {AGENT}}}': of for pool, of in (("a", announced), ("b", 0))}
+    series |= {f'{node}{{pool="{pool}", state="no_link", {AGENT}}}': of for pool, of in (("a", 2), ("b", 7))}
+    other = AGENT.replace('node="n1"', 'node="n2"')
+    series |= {f'{node}{{pool="{pool}", state="announced", {other}}}': of for pool, of in (("a", 0), ("b", 7))}
+    series |= {f'{node}{{pool="{pool}", state="no_link", {other}}}': of for pool, of in (("a", 7), ("b", 0))}
+    return {name: f"{value}{HOUR}" for name, value in series.items()}
 
 
 CASES = {
@@ -53,11 +63,8 @@ CASES = {
         {f'{LATENCY}{{le="10", {AGENT}}}': f"0+1{HOUR}", f'{LATENCY}{{le="+Inf", {AGENT}}}': f"0+1{HOUR}"}
         | {f'{LATENCY}{{le="30", {AGENT}}}': f"0+1{HOUR}"},
     ),
-    "KubeNftlbAddressInUse": constant(f'kube_nftlb_node_addresses{{state="in_use", {AGENT}}}', "1", "0"),
-    "KubeNftlbAddressesNotAnnounced": Case(
-        {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"1{HOUR}"},
-        {ASSIGNED: f"5{HOUR}", ANNOUNCED: f"3{HOUR}", ELSEWHERE: f"2{HOUR}"},
-    ),
+    "KubeNftlbAddressInUse": constant(f'kube_nftlb_node_addresses{{pool="a", state="in_use", {AGENT}}}', "1", "0"),
+    "KubeNftlbAddressesNotAnnounced": Case(two_racks(announced=4), two_racks(announced=5)),
     "KubeNftlbBGPSessionsDown": constant(f'kube_nftlb_bgp_sessions{{state="down", {AGENT}}}', "1", "0"),
     "KubeNftlbServicesWithoutAddress": constant(
         f'kube_nftlb_services_without_address{{reason="NoPool", {OPERATOR}}}', "1", "0"

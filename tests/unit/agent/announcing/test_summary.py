@@ -1,8 +1,11 @@
 """The status of a node names the addresses that it announces, and groups the others by the reason that blocks them."""
 
+from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.summary import counts, merged, summary
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.api.address_pool import AddressPool
+from tests.builders.pools import raw_pool
 
 EXCLUDED = Act(why_not=Blocker(Reason.NODE_EXCLUDED, "the node has the label x"))
 LATE = Act(why_not=Blocker(Reason.NOT_PROGRAMMED, "the farm default/web is late"))
@@ -16,7 +19,12 @@ def test_addresses_are_announced_blocked_or_on_standby() -> None:
         ("NodeExcluded", 1, ("192.0.2.3",))
     ]
     acts |= {"192.0.2.4": Act(used_by="02:00:00:00:00:ee"), "198.51.100.1": Act(why_not=Blocker(Reason.NO_LINK, ""))}
-    assert counts(acts) == {"announced": 1, "standby": 1, "blocked": 1, "in_use": 1, "no_link": 1}
+    racks = [raw_pool("one", "192.0.2.0/24"), raw_pool("two", "198.51.100.0/25")]
+    assert counts({**acts, "203.0.113.1": Act(answer=True)}, Pools(map(AddressPool.model_validate, racks))) == {
+        **dict.fromkeys((("one", state) for state in ("announced", "standby", "blocked", "in_use")), 1),
+        ("two", "no_link"): 1,
+        ("", "announced"): 1,
+    }
 
 
 def test_many_are_counted_and_the_first_are_named() -> None:

@@ -1,5 +1,6 @@
 """The gauges that are set for each scrape, by which nothing may be computed that tenants make expensive."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,19 @@ async def test_a_farm_of_two_groups_lacks_local_backends_only_if_neither_has_one
     monkeypatch.setattr(node.state.index, "resolved", lambda _: given)
     await node.program([given], 10)
     assert gauge(DROPPING) == dropping
+
+
+async def test_addresses_are_counted_by_pool_and_a_pool_that_goes_has_no_series(node: Node) -> None:
+    name, pools = "kube_nftlb_node_addresses", Counter({("one", "announced"): 2, ("two", "no_link"): 1})
+    gauges = Gauges(node.state, node.loop, Path("/nowhere"), lambda: pools)
+    sample = metrics.REGISTRIES["agent"].get_sample_value
+    gauges.refresh()
+    assert sample(name, {"pool": "one", "state": "announced"}) == 2
+    assert sample(name, {"pool": "two", "state": "announced"}) == 0
+    del pools["two", "no_link"]
+    gauges.refresh()
+    assert sample(name, {"pool": "one", "state": "announced"}) == 2
+    assert sample(name, {"pool": "two", "state": "announced"}) is None
 
 
 async def test_a_scrape_decides_on_no_farm(
