@@ -29,8 +29,7 @@ WATCH_FAILURES = counter(
     "kube_nftlb_watch_failures_total",
     "Lists and watches that failed and were restarted. Those of kopf are in kube_nftlb_watch_restarts_total.",
     *PROGRAMS,
-    resource="nftlbfarms, nftlbpolicies, nodes, servicecidrs; of the operator: endpointslices, nftlbfarms, nftlbnodes, "
-    "pods, nftlbpolicies",
+    resource="each kind that the program watches, as kubectl api-resources names it, such as nftlbfarms",
     reason="Expired (objects are listed again), Failed",
 )
 PROBES = counter(

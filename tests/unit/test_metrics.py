@@ -101,6 +101,12 @@ def test_the_variables_of_the_dashboard_ask_for_labels_that_there_are() -> None:
         assert each[2] in declared[each[1]]
 
 
+def test_an_age_is_not_that_of_a_time_that_is_0_before_the_first() -> None:
+    ages = [each for each in (*dashboard_queries(), *(rule["expr"] for rule in alerts())) if "time() -" in each]
+    assert ages
+    assert [each for each in ages if not re.search(r"time\(\) - \(\w+ > 0\)", each)] == []
+
+
 def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = set().union(*(series_of(query) for query in (*dashboard_queries(), *(rule["expr"] for rule in alerts()))))
     told_otherwise = {
