@@ -1,5 +1,6 @@
 """Turn decisions into changes of engines and of the agent table. Pure: no I/O."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kube_nftlb.agent.model import NodeFarm, SentFarm
@@ -11,8 +12,6 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, lost_listeners
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.table_text import Contents
-
-_NOTHING = Contents()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,11 @@ class Changes:
         sent: SentFarm | None,
         *,
         owned: Contents,
-        guarded: Contents = _NOTHING,
+        limited: frozenset[Listener] = frozenset(),
     ) -> FarmChange:
-        """Return the change for the farm of this name on the node.
+        """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it.
 
-        ``owned`` is what the agent table has of it, and ``guarded`` its rules for policies there.
+        ``limited`` are the listeners at which it has rules for policies, where nobody knows where its engine has it.
         """
         now = sent.listeners if sent is not None else frozenset()
         if isinstance(decision, Serve):
@@ -67,24 +66,19 @@ class Changes:
                 name,
                 farm,
                 overlay=_options(name, farm),
-                policies=self.rules(key, name, then, now, guarded),
+                policies=self.rules(key, name, now | then),
                 policies_after=self.rules(key, name, then),
             )
         if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
             farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
-            # Nobody may know where its engine has it.
-            now = now if sent is not None else layout.listeners(guarded)
-            policies = self.rules(key, name, frozenset(farm.listeners), now, guarded)
+            policies = self.rules(key, name, now | limited | frozenset(farm.listeners))
             if owned:
                 overlay = source_ranges.renewed(owned, farm)
                 return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)
             # A new agent does not know what the farm had, and its engine cannot tell.
             options = _options(name, farm)
             return FarmChange(name, farm, keep=True, overlay=options, policies=policies, policies_after=policies)
-        then = now if isinstance(decision, Keep) else frozenset()
-        if then and guarded and facts.farm is not None:
-            then &= frozenset(node_farm(facts.farm, facts.node, facts.links).listeners)
-        policies = self.rules(key, name, then, now, guarded)
+        policies = self.rules(key, name, now)
         if isinstance(decision, Keep) and sent is not None:
             if owned:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
@@ -92,27 +86,13 @@ class Changes:
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
-    def rules(
-        self,
-        key: FarmKey | None,
-        name: str,
-        then: frozenset[Listener],
-        now: frozenset[Listener] = frozenset(),
-        guarded: Contents = _NOTHING,
-    ) -> Contents:
-        """Return the rules that apply the policies of a farm at the listeners that it is to have, and has ``now``.
-
-        At those that it leaves it keeps the rules that are ``guarded``: its spec does not tell any more which they are.
-        """
+    def rules(self, key: FarmKey | None, name: str, listeners: Iterable[Listener]) -> Contents:
+        """Return the rules that apply the policies of a farm at these listeners."""
         if key is None:
             return Contents()
-        leaves = now - then if guarded else frozenset[Listener]()
-        stay = {each: of for each in guarded.elements if leaves and (of := layout.of_listener(each)) in leaves}
-        jumps = {each.value for each in stay}
-        chains = tuple(chain for chain in guarded.chains if f"jump {chain.name}" in jumps)
-        listeners = (now | then).difference(stay.values())
+        listeners = list(listeners)
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
-        return Contents(frozenset(stay), chains) | self._policies.rules(key, name, family, listeners)
+        return self._policies.rules(key, name, family, listeners)
 
     def _as_it_was(self, name: str, facts: Facts, sent: SentFarm) -> tuple[NodeFarm | None, Contents]:
         """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.

@@ -20,6 +20,7 @@ from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, avoid, decide, stays
 from kube_nftlb.agent.sync.load_balancers import InKernel, in_kernel
 from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -130,8 +131,8 @@ class _Decisions:
         if isinstance(decision, Serve):
             decision = avoid(decision, self._stuck(name, list(decision.farm.listeners)))
         sent = known.served.sent.get(name)
-        owned, guarded = known.owned(name), known.owned(rules_owner(name))
-        change = known.changes.make(key, name, decision, facts, sent, owned=owned, guarded=guarded)
+        limited = layout.listeners(known.owned(rules_owner(name))) if sent is None else frozenset[Listener]()
+        change = known.changes.make(key, name, decision, facts, sent, owned=known.owned(name), limited=limited)
         return Planned(key, facts.farm, decision, change, _pod_vips(decision, facts))
 
     def _alone(self, key: FarmKey) -> tuple[Facts, Decision]:

@@ -65,10 +65,10 @@ class PolicyProgrammer:
 
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""
-        sent, guarded = self._engines.sent.get(name), self._table.owned(policies.rules_owner(name))
+        sent = self._engines.sent.get(name)
         listeners = sent.listeners if sent is not None else frozenset[Listener]()
         if self._engines.unreachable:
             # A new agent does not know what an engine has that is away, only where clients are kept out of it.
-            listeners |= layout.listeners(guarded)
+            listeners |= layout.listeners(self._table.owned(policies.rules_owner(name)))
             listeners = frozenset(each for each in listeners if not self._engines.is_shadowed(each, name))
-        return self._changes.rules(self._state.index.key(name), name, frozenset(), listeners, guarded)
+        return self._changes.rules(self._state.index.key(name), name, listeners)

@@ -41,10 +41,9 @@ def make(
     facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
     *,
     known: bool = True,
-    guarded: Contents = Contents(),  # noqa: B008 - immutable
 ) -> FarmChange:
     owned = OWNED if known else Contents()
-    return changes.make(WEB, NAME, decision, facts, sent, owned=owned, guarded=guarded)
+    return changes.make(WEB, NAME, decision, facts, sent, owned=owned)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -76,27 +75,6 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
     assert (change.farm, change.keep, change.overlay) == (None, True, None)
     assert change.policies == change.policies_after
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
-
-
-@pytest.mark.parametrize(
-    ("decision", "is_done"),
-    [
-        (SERVE, True),
-        (Withdraw(), True),
-        (Keep(), False),
-        (Keep(Problem("NftlbUnreachable", "it does not answer")), False),
-    ],
-)
-def test_a_listener_that_a_farm_leaves_has_its_policies_until_it_has_left(
-    changes: Changes, decision: Decision, *, is_done: bool
-) -> None:
-    """The spec does not name them any more, and the engine may refuse to leave it."""
-    guarded = changes.rules(WEB, NAME, frozenset({OLD}))
-    known = Policies()
-    known.refer(WEB, policy_references.references(farm(addresses=[{"ip": NEW.ip, "ports": "80"}])))
-    change = make(Changes(known), decision, guarded=guarded)
-    assert change.policies == guarded
-    assert change.policies_after == (Contents() if is_done else guarded)
 
 
 @pytest.mark.parametrize(

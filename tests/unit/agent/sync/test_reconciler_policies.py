@@ -294,21 +294,6 @@ async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node
     assert (rules_met(node), rules_met(node, "10.96.0.11")) == ([], DENIES)
 
 
-async def test_an_address_that_the_engine_does_not_leave_keeps_the_policies_that_it_alone_had(node: Node) -> None:
-    node.state.put_policy(raw_policy(version=11))
-    own = {"ip": "10.96.0.10", "ports": "80", "policies": ["list"]}
-    await node.program([farm(addresses=[own, *OTHER])], 20)
-    node.engine.refused["web--http"] = "out of memory"
-    await node.change(farm(generation=2, version=21, addresses=OTHER))
-    assert node.reason() == "Refused"
-    node.state.set_node(NodeFacts("node-2"), {})
-    await node.passes(5)
-    assert rules_met(node) == DENIES, "however often it is decided on"
-    node.engine.refused.clear()
-    await until(lambda: not node.reason())
-    assert rules_met(node) == []
-
-
 @pytest.mark.parametrize("spec", [{"addresses": [{"sourceRanges": ["10.0.0.0/8"]}]}, {"limits": {"new": "5/second"}}])
 async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node: Node, spec: dict[str, Any]) -> None:
     await node.program([farm()], 20)
