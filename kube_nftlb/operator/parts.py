@@ -210,11 +210,11 @@ class Parts:
 
     def mark(self, affected: Affected) -> None:
         """Queue what a change has made out of date."""
-        if self.ingest.pools is not None:
-            # In a standby, too, and before anybody gets an address of a pool that a new Node makes unacceptable.
-            affected |= self.ingest.pools.judge()
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self.active.is_set():
+            if self.ingest.pools is not None:
+                # Before anybody gets an address of a pool that a new Node makes unacceptable.
+                affected |= self.ingest.pools.judge()
             held = self._addresses.mark(affected.services) if self._addresses is not None else frozenset()
             self.reconciler.mark(affected._replace(services=affected.services - held))
             self._policies.mark(affected.policies)

@@ -154,6 +154,7 @@ class Verification:
             problems.current[key] = expected.problem
             return
         problems.clear(key)
+        self._state.policies.settle(key)
         if (problem := self._state.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
             return

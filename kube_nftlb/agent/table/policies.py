@@ -106,14 +106,24 @@ class Policies:
         self._seen = max(self._seen, resource_version)
 
     def refer(self, farm: FarmKey, to: References | None) -> None:
-        """Set the references of a farm; None removes them."""
+        """Set the references of a farm; None removes them. Those before apply at the listeners that it leaves."""
+        before = self._references.get(farm)
+        self._set(farm, to.after(before) if to is not None and before is not None else to)
+
+    def settle(self, farm: FarmKey) -> None:
+        """Note that a farm has left what its spec has no more."""
+        if (to := self._references.get(farm)) is not None and to.earlier:
+            self._set(farm, to._replace(earlier={}))
+
+    def _set(self, farm: FarmKey, to: References | None) -> None:
         for key in _policies_of(self._references.pop(farm, None)):
             self._referring.discard(key, farm)
         if to is None:
             self._behind.pop(farm, None)
-        for key in _policies_of(to):
+        keys = _policies_of(to)
+        for key in keys:
             self._referring.add(key, farm)
-        if to is not None and to.all():
+        if to is not None and keys:
             self._references[farm] = to
 
     def _change(self, key: PolicyKey, since: int, raw: Json | None) -> None:
@@ -211,7 +221,7 @@ class Policies:
 
     def contents(self, keys: Iterable[PolicyKey] | None = None) -> dict[str, Contents]:
         """Return what the table is to have of policies, or of all there are, by owner."""
-        return {owner(key): self._contents(key) for key in (self._policies if keys is None else keys)}
+        return {owner(key): self._contents(key) for key in ({*self._policies, *self._gone} if keys is None else keys)}
 
     def _contents(self, key: PolicyKey) -> Contents:
         found = self._policies.get(key)
@@ -288,7 +298,10 @@ def farm_of(owner_: str) -> str:
 
 
 def _policies_of(to: References | None) -> list[PolicyKey]:
-    return [PolicyKey(to.namespace, name) for name in to.all()] if to is not None else []
+    if to is None:
+        return []
+    earlier = (name for sets in to.earlier.values() for each in sets for name in each)
+    return [PolicyKey(to.namespace, name) for name in to.all().union(earlier)]
 
 
 def _kind(policy: EnforcedPolicy | None) -> bool | None:

@@ -20,6 +20,8 @@ class References(NamedTuple):
     """The policies of each of its addresses."""
     unread: bool = False
     """True if the farm cannot be parsed, but has source ranges or limits, which cannot be applied then."""
+    earlier: Mapping[tuple[str, int], frozenset[frozenset[str]]] = {}
+    """As ``at`` for what an earlier spec had, and an engine may still have: all that applied there, or several sets."""
 
     def of(self, listener: Listener, node_ips: Collection[str] = ()) -> frozenset[frozenset[str]]:
         """Return those for a listener of a node that has these addresses.
@@ -27,15 +29,24 @@ class References(NamedTuple):
         They are several sets, all of which apply, for one that the farm has no more, but an engine may still have, and
         where the farm cannot be parsed.
         """
-        own = self.at.get((listener.ip, listener.port))
-        if own is None and listener.ip in node_ips:
-            own = self.at.get(("", listener.port))
-        sets = self.somewhere if own is None else (own,)
-        return frozenset(self.everywhere | each for each in sets) or frozenset((self.everywhere,))
+        places = [(listener.ip, listener.port), *([("", listener.port)] if listener.ip in node_ips else [])]
+        for place in places:
+            if (own := self.at.get(place)) is not None:
+                return frozenset((self.everywhere | own,))
+        for place in places:
+            if (sets := self.earlier.get(place)) is not None:
+                return sets | ({self.everywhere} if self.everywhere else frozenset())
+        return frozenset(self.everywhere | each for each in self.somewhere) or frozenset((self.everywhere,))
 
     def all(self) -> frozenset[str]:
-        """Return every policy that it refers to."""
+        """Return every policy that the spec refers to."""
         return self.everywhere.union(*self.somewhere)
+
+    def after(self, before: "References") -> "References":
+        """Return these with what those ``before`` apply at listeners that the spec has no more."""
+        had = {place: frozenset((before.everywhere | own,)) for place, own in before.at.items()}
+        earlier = {place: sets for place, sets in {**before.earlier, **had}.items() if place not in self.at}
+        return self._replace(earlier=earlier)
 
 
 def references(farm: Farm) -> References:

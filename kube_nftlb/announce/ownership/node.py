@@ -25,7 +25,7 @@ _ORPHAN_S: Final = 60.0
 """How long the Lease of an address without farms stays if its holder is gone; up to twice that: nodes take turns."""
 _ORPHANS_MAX: Final = 64
 """So many of these at once: an agent can make Leases of any addresses for its own node."""
-_MACS_MAX: Final = 8
+_MACS_MAX: Final = 32
 """How many link-layer addresses of a node are known: those of its last Leases."""
 _ASK_AGAIN_S, _ASK_MAX_S = 0.5, 2.0
 """The shortest time between two requests to the API server for one address; each refusal doubles it."""
@@ -164,8 +164,12 @@ class Ownership:
         self._held_by.discard(before.holder, ip)
         if record.version:
             self._held_by.add(record.holder, ip)
-        if record.mac and record.mac not in self._macs[record.holder]:
-            self._macs[record.holder].append(record.mac)
+        if record.mac:
+            # The newest last, also if it is known: a node may have many interfaces.
+            macs = self._macs[record.holder]
+            if record.mac in macs:
+                macs.remove(record.mac)
+            macs.append(record.mac)
         if record.holder == before.holder:
             if record.mac != before.mac:
                 # What was heard, or not, is of the one that it had.

@@ -294,6 +294,33 @@ async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node
     assert (rules_met(node), rules_met(node, "10.96.0.11")) == ([], DENIES)
 
 
+async def test_an_address_that_the_engine_does_not_leave_keeps_the_policies_that_it_alone_had(node: Node) -> None:
+    node.state.put_policy(raw_policy(version=11))
+    own = {"ip": "10.96.0.10", "ports": "80", "policies": ["list"]}
+    await node.program([farm(addresses=[own, *OTHER])], 20)
+    node.engine.refused["web--http"] = "out of memory"
+    await node.change(farm(generation=2, version=21, addresses=OTHER))
+    assert node.reason() == "Refused"
+    node.state.set_node(NodeFacts("node-2"), {})
+    await node.change(farm(generation=3, version=22, addresses=OTHER, priority=2))
+    assert rules_met(node) == DENIES, "however often it is changed and decided on"
+    node.engine.refused.clear()
+    await until(lambda: not node.reason())
+    assert rules_met(node) == []
+
+
+async def test_a_policy_for_the_whole_farm_also_counts_at_an_address_that_the_engine_does_not_leave(node: Node) -> None:
+    for number, name in enumerate(("list", "ban")):
+        node.state.put_policy(raw_policy(name=name, version=11 + number))
+    both = [{"ip": "10.96.0.10", "ports": "80"}, *OTHER]
+    await node.program([farm(addresses=both, policies=["list"])], 20)
+    node.engine.reachable, node.engine.hangs = False, True
+    await node.change(farm(generation=2, version=21, addresses=OTHER, policies=["list", "ban"]))
+    assert node.reason() == "NftlbUnreachable"
+    denied = [rule for rule in rules_met(node) if rule.endswith("drop")]
+    assert [name for name in ("list", "ban") if any(f".{name}-" in rule for rule in denied)] == ["list", "ban"]
+
+
 @pytest.mark.parametrize("spec", [{"addresses": [{"sourceRanges": ["10.0.0.0/8"]}]}, {"limits": {"new": "5/second"}}])
 async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node: Node, spec: dict[str, Any]) -> None:
     await node.program([farm()], 20)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.table import policy_sets
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, raw_references, references
 from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, policy
@@ -232,6 +233,34 @@ def test_farms_change_only_with_what_their_policy_rules_depend_on() -> None:
     ]
     for new, turned in changes:
         assert policies.put_all({key: new}) == turned
+
+
+def test_a_table_that_is_made_anew_has_a_policy_that_is_gone_as_long_as_rules_refer_to_it() -> None:
+    policies, key = Policies(), PolicyKey("default", "list")
+    policies.refer(KEY, references(farm(policies=["list"])))
+    policies.put_all({key: policy(raw())})
+    policies.put_all({key: None})
+    assert [each.chains for each in policies.contents().values()] == [policy_sets.admitting_nobody(key).chains]
+    assert policies.gone(lambda _: True) == set()
+    assert policies.gone(lambda _: False) == {key}
+    assert policies.contents() == {}
+
+
+def test_a_listener_that_a_farm_has_left_needs_no_policies_any_more() -> None:
+    own = {"ip": "10.96.0.10", "ports": "80", "policies": ["list"]}
+    other = {"ip": "10.96.0.11", "ports": "80"}
+    policies, key, old = Policies(), PolicyKey("default", "list"), Listener("10.96.0.10", "TCP", 80)
+    policies.put_all({key: policy(raw())})
+    for addresses in ([own, other], [other], [other]):
+        policies.refer(KEY, references(farm(addresses=addresses)))
+        assert policies.rules(KEY, "web--http", "ipv4", [old]).elements
+        assert policies.referring(key) == 1
+    assert policies.problem(KEY) is None
+    assert not policies.rules(KEY, "web--http", "ipv4", [Listener("10.96.0.11", "TCP", 80)]).elements
+    policies.settle(KEY)
+    assert policies.referring(key) == 0
+    policies.refer(KEY, references(farm(addresses=[own])))
+    assert policies.rules(KEY, "web--http", "ipv4", [old]).elements, "it has come back"
 
 
 def test_a_policy_is_changed_without_a_look_at_the_farms_that_do_not_refer_to_it(
