@@ -67,6 +67,11 @@ class ClusterView:
         return replace(self, farms=tuple(farms), _known=self._parsed)
 
     @property
+    def nftlb_nodes(self) -> Sequence[JsonObject]:
+        """The NftlbNodes; none if the user may not see them."""
+        return self.reports or ()
+
+    @property
     def lease(self) -> JsonObject | None:
         """The Lease of the operator; None if there is none, or the user may not see it."""
         return self.leases[0] if self.leases else None
@@ -104,7 +109,7 @@ class ClusterView:
     def failures(self) -> Mapping[FarmKey, Sequence[Failure]]:
         """The farms that failed, with the nodes on which they did."""
         failures = defaultdict[FarmKey, list[Failure]](list)
-        for report in sorted(self.reports or (), key=lambda raw: str(raw["metadata"]["name"])):
+        for report in sorted(self.nftlb_nodes, key=lambda raw: str(raw["metadata"]["name"])):
             for entry in (report.get("status") or {}).get("failedFarms") or ():
                 failure = Failure(report["metadata"]["name"], entry["reason"], entry.get("message", ""))
                 failures[FarmKey(entry["namespace"], entry["name"])].append(failure)

@@ -180,6 +180,15 @@ class Cluster:
         return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
 
     @contextlib.contextmanager
+    def applied(self, manifests: str) -> Iterator[None]:
+        """Apply manifests for the block."""
+        self.kubectl("apply", "-f", "-", stdin=manifests)
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "-f", "-", stdin=manifests)
+
+    @contextlib.contextmanager
     def frozen(self, component: str, node: str) -> Iterator[None]:
         """Stop a program of a node for the block, which it does not notice."""
         pid = self.lab.pid(component, node)

@@ -35,7 +35,7 @@ _OFF: Final = "see whether the operator runs, and whether addresses.enabled of t
 def find(view: ClusterView, now: datetime) -> list[Finding]:
     """Return everything: pools first, then Services, then addresses that no node announces, then BGP."""
     of_objects = [*of_pools(view.pools, now), *of_services(view.services, now)]
-    return [*of_objects, *of_addresses(view, view.farms, now), *of_bgp(view.reports or ())]
+    return [*of_objects, *of_addresses(view, view.farms, now), *of_bgp(view.nftlb_nodes)]
 
 
 def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
@@ -72,7 +72,7 @@ def of_addresses(view: ClusterView, farms: Iterable[JsonObject], now: datetime) 
 
     Nothing if the user may not see what the nodes report: see ``not_judged``.
     """
-    announced, pools, found = Announced(view.reports or ()), Pools(_readable(view.pools)), dict[str, Finding]()
+    announced, pools, found = Announced(view.nftlb_nodes), Pools(_readable(view.pools)), dict[str, Finding]()
     for raw, ip in _balanced(farms) if view.reports is not None else ():
         where = raw["metadata"]["namespace"], _name(raw)
         if ip in found or announced.nodes(ip):

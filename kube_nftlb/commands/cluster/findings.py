@@ -123,7 +123,7 @@ def of_programs(seen: ClusterView, now: datetime) -> list[Finding]:
 def of_nodes(seen: ClusterView, now: datetime) -> list[Finding]:
     """Return what is wrong with nodes: without an agent, with a broken one, or behind."""
     found = []
-    by_name = {_name(report): report for report in seen.reports or ()}
+    by_name = {_name(report): report for report in seen.nftlb_nodes}
     wanted = agent_nodes(seen.nodes, seen.daemon_sets)
     for name in sorted(_name(node) for node in seen.nodes):
         report = by_name.get(name)

@@ -195,7 +195,7 @@ def _address(address: Address, on_nodes: _OnNodes) -> AddressView:
     if named := sorted({*address.policies, *spec.policies}):
         policies = {raw["metadata"]["name"]: raw for raw in on_nodes.cluster.policies}
         admitted += "; policies " + ", ".join(_policy(name, policies) for name in named)
-    announced = where(address.ip, Announced(on_nodes.cluster.reports or ())) if address.type == "LoadBalancer" else ""
+    announced = where(address.ip, Announced(on_nodes.cluster.nftlb_nodes)) if address.type == "LoadBalancer" else ""
     return AddressView(shown, address.type, admitted, _masqueraded(address, on_nodes), lost, announced)
 
 

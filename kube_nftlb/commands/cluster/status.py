@@ -27,10 +27,10 @@ def status_json(view: ClusterView, findings: Sequence[Finding], now: datetime) -
     """Return the status for programs."""
     return {
         "healthy": not findings,
-        "nodes": [_node(report) for report in _sorted(view.reports or ())],
+        "nodes": [_node(report) for report in _sorted(view.nftlb_nodes)],
         "operator": _operator(view, now),
         "farms": _counted(view, now),
-        "addresses": _addresses(view),
+        "addresses": _addresses(view, Announced(view.nftlb_nodes)),
         "problems": [as_json(each) for each in findings],
     }
 
@@ -41,7 +41,7 @@ def status_text(
     """Return the status for people; ``wide`` adds nftlb's version, the kernel and the failed farms of each node."""
     farms = _counted(view, now)
     nodes = terminal.columns(*_COLUMNS, *(_WIDE if wide else ()))
-    reports = [_node(report) for report in _sorted(view.reports or ())]
+    reports = [_node(report) for report in _sorted(view.nftlb_nodes)]
     shown = sorted(reports, key=lambda each: each["ready"] and each["inSync"])[:_NODES_SHOWN_MAX]
     for each in sorted(shown, key=lambda each: str(each["name"])):
         nodes.add_row(
@@ -122,15 +122,16 @@ def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     return {"total": len(view.farms), **dict(sorted(states.items()))}
 
 
-def _addresses(view: ClusterView) -> dict[str, int]:
+def _addresses(view: ClusterView, announced: Announced) -> dict[str, int]:
     """Return the numbers of address pools, of their addresses that Services have, and of those that nodes announce."""
     counts = [(raw.get("status") or {}).get(family) or {} for raw in view.pools for family in FAMILIES]
     used = sum(each.get("used") or 0 for each in counts)
-    return {"pools": len(view.pools), "used": used, "announced": Announced(view.reports or ()).number}
+    return {"pools": len(view.pools), "used": used, "announced": announced.number}
 
 
 def _addresses_text(view: ClusterView) -> str:
-    counted, least = _addresses(view), "" if Announced(view.reports or ()).is_complete else "at least "
+    announced = Announced(view.nftlb_nodes)
+    counted, least = _addresses(view, announced), "" if announced.is_complete else "at least "
     pools = f"{counted['pools']} pool{'s' if counted['pools'] > 1 else ''}"
     return f"Services have {counted['used']} of {pools}; nodes announce {least}{counted['announced']}"
 

@@ -50,7 +50,7 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
     of_programs = findings.of_programs(view, now)
-    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.reports or ())]
+    of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.nftlb_nodes)]
     of_chosen = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]

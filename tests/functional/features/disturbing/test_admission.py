@@ -22,13 +22,11 @@ OTHER_SERVICE = {"apiVersion": "serving.knative.dev/v1", "kind": "Service"}
 def guarded(cluster: Cluster, own_namespace: str) -> Iterator[str]:
     """A own_namespace with a user "tenant" who may write farms, and the admission policy of the chart."""
     policy = "---\n".join((POLICIES / f"farm-{name}.yaml").read_text() for name in ("ownership", "deletion"))
-    cluster.kubectl("apply", "-f", "-", stdin=policy)
-    cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", own_namespace)
-    cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", own_namespace)
-    try:
+    allow = ("--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", own_namespace)
+    with cluster.applied(policy):
+        cluster.kubectl("create", "role", "farms", *allow)
+        cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", own_namespace)
         yield own_namespace
-    finally:
-        cluster.kubectl("delete", "-f", "-", stdin=policy)
 
 
 def test_the_admission_policy_lets_nobody_delete_a_services_farm_but_with_its_service(

@@ -20,12 +20,8 @@ OTHERS = "may only write Events about that Node"
 @pytest.fixture
 def guarded(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with the admission policy."""
-    text = AGENT_EVENTS.read_text()
-    cluster.kubectl("apply", "-f", "-", stdin=text)
-    try:
+    with cluster.applied(AGENT_EVENTS.read_text()):
         yield cluster
-    finally:
-        cluster.kubectl("delete", "-f", "-", stdin=text)
 
 
 def made(kind: Resource, namespace: str, name: str, message: str, node: str, **fields: Any) -> dict[str, Any]:

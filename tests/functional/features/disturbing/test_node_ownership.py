@@ -20,12 +20,8 @@ def report(node: str) -> dict[str, Any]:
 @pytest.fixture
 def guarded(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with the admission policy."""
-    text = NODE_OWNERSHIP.read_text()
-    cluster.kubectl("apply", "-f", "-", stdin=text)
-    try:
+    with cluster.applied(NODE_OWNERSHIP.read_text()):
         yield cluster
-    finally:
-        cluster.kubectl("delete", "-f", "-", stdin=text)
 
 
 def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cluster) -> None:
