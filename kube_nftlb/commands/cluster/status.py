@@ -144,7 +144,7 @@ def _operator(view: ClusterView, now: datetime) -> str:
     # After the name of the pod the identity has a random number (kube.lease).
     holder = view.lease["spec"].get("holderIdentity", "").partition("_")[0]
     if holder and not leads(view.lease, now):
-        return f"nobody leads: {holder} renews its Lease no longer"
+        return f"nobody leads: {holder} no longer renews its Lease"
     return f"{holder or 'nobody'} leads"
 
 

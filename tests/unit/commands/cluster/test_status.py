@@ -109,7 +109,7 @@ def lease(holder: str, seconds: int) -> ClusterView:
     ("view", "operator"),
     [
         (lease("operator-abc_12", 5), "operator-abc leads"),
-        (lease("operator-abc_12", 3600), "nobody leads: operator-abc renews its Lease no longer"),
+        (lease("operator-abc_12", 3600), "nobody leads: operator-abc no longer renews its Lease"),
         (lease("", 5), "nobody leads"),
     ],
 )
