@@ -207,7 +207,7 @@ async def test_farms_that_are_restored_keep_their_numbers_and_new_ones_get_other
     nft(f"delete table inet {TABLE}")
     again = await Node.open(tmp_path)
     await apply(again, [web("team-2", VIPS[2], *ENDPOINTS)])
-    numbers = [each.sticky.farm for each in again.engine._table.placements.values() if each.sticky]  # noqa: SLF001
+    numbers = [each.sticky.farm for each in again.engine._table.written.placements.values() if each.sticky]  # noqa: SLF001
     assert len(set(numbers)) == 3
     again.close()
 

@@ -88,7 +88,7 @@ class NftablesEngine:
     async def restore(self) -> None:
         """See ``TableEngine``."""
         await self.load()
-        if not self._table.placements and (placed := self._state_file.read()):
+        if not self._table.written.placements and (placed := self._state_file.read()):
             refused = await self._put(placed)
             _log.info("restored farms", farms=len(placed) - len(refused))
 
@@ -102,7 +102,7 @@ class NftablesEngine:
         if not self._loaded:
             await self._connections.rules_back(self.sent)
             await self._table.load()
-            for placement in self._table.placements.values():
+            for placement in self._table.written.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
             self._loaded = True
@@ -118,18 +118,18 @@ class NftablesEngine:
                 refused[name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
                 continue
             try:
-                before = self._table.placements.get(name)
+                before = self._table.written.placements.get(name)
                 placed[name] = place(farm, before, number) if farm is not None else None
             except Exception as error:
                 # One unexpected farm must not end the service of all others.
                 _log.exception("cannot place a farm", farm=name)
                 refused[name] = f"unexpected error: {error!r}"
-        earlier = {name: self._table.placements.get(name) for name in placed}
+        earlier = {name: self._table.written.placements.get(name) for name in placed}
         refused |= await self._put(placed)
         for name in changes:
             self._refused.pop(name, None)
         self._refused |= refused
-        changed = {name for name in placed if earlier[name] != self._table.placements.get(name)}
+        changed = {name for name in placed if earlier[name] != self._table.written.placements.get(name)}
         return Applied(refused, changed=changed)
 
     async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
@@ -159,7 +159,7 @@ class NftablesEngine:
                 self.sent.remove(name)
                 if placement is not None:
                     self._note(placement)
-            present = self._table.placements.get(name)
+            present = self._table.written.placements.get(name)
             if present is None or present.sticky is None:
                 self._numbers.free(name)
         return refused
@@ -185,7 +185,7 @@ class NftablesEngine:
     async def _drift(self, name: str) -> str | None:
         if (refusal := self._refused.get(name)) is not None:
             return f"its last change was refused: {refusal}"
-        if name not in self._table.placements:
+        if name not in self._table.written.placements:
             return "the table does not have it"
         return None if await self._table.has(name) else "the kernel lacks a listener of it"
 
@@ -198,14 +198,14 @@ class NftablesEngine:
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""
         self._refused.pop(name, None)
-        return name in self._table.placements and await self._table.has(name)
+        return name in self._table.written.placements and await self._table.has(name)
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        if not busy and self._table.revision != self._swept:
+        if not busy and self._table.written.revision != self._swept:
             await self._table.sweep()
-            self._swept = self._table.revision
+            self._swept = self._table.written.revision
         if not busy:
             self._table.prepare()
             await self._affinity_use.check(self._table.affinity_maps, now)
@@ -216,11 +216,11 @@ class NftablesEngine:
     @property
     def _revision(self) -> tuple[int, int]:
         """A value that differs if the state file should."""
-        return self._table.revision, self._restrictions.digest
+        return self._table.written.revision, self._restrictions.digest
 
     def _save(self, now: float) -> str | None:
         # What restricts the others may be gone too when they are restored.
-        placements = self._table.placements
+        placements = self._table.written.placements
         savable = (each for name, each in placements.items() if not self._restrictions.restricts(name))
         try:
             self._state_file.save(savable, self._revision, now)
