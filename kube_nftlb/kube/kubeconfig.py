@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,11 @@ from typing import Final
 import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from kube_nftlb import errors
+from kube_nftlb.kube.environment_proxy import proxy_of
 
 _BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What the library raises for files that are no kubeconfigs."""
@@ -23,6 +26,8 @@ _DEFAULT: Final = "~/.kube/config"
 _LOGGER: Final = "kubernetes.aio.config.kube_config"
 _ERRNO: Final = re.compile(r"^\[Errno \d+\] ")
 _IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+_TOKEN_S: Final = 60.0
+"""How old in seconds what was read of the pod's token may be: the kubelet replaces it before it expires."""
 
 
 async def load(kubeconfig: Path | None = None, context: str | None = None) -> Configuration:
@@ -31,6 +36,8 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
     Raises UnavailableError, which says what is missing or wrong, and where.
     """
     configuration = Configuration()
+    # Since Python 3.13 certificates need extensions that those of many clusters lack, and that Go does not ask for.
+    configuration.disable_strict_ssl_verification = True
     where, files = _files(kubeconfig)
     subject = f"the kubeconfig {where}"
     try:
@@ -40,9 +47,11 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
             if failures:
                 raise errors.UnavailableError(f"{subject} cannot be used: the login failed: {'; '.join(failures)}")
             _check_certificates(configuration)
+            configuration.proxy = configuration.proxy or proxy_of(configuration.host)
         elif kubeconfig is None and context is None and os.environ.get(_IN_POD):
             subject = "the pod's service account"
-            kube_config.load_incluster_config(client_configuration=configuration)
+            kube_config.load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            _renew_token(configuration)
         else:
             hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
             raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
@@ -52,6 +61,21 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
     except _BROKEN as error:
         raise errors.UnavailableError(f"{subject} cannot be used: {_absent(files, context) or _why(error)}") from error
     return configuration
+
+
+def _renew_token(configuration: Configuration) -> None:
+    """Have the pod's token read each minute, not as the library does, which waits for a clock that was set back."""
+    read_at = time.monotonic()
+
+    def renew(configuration: Configuration) -> None:
+        nonlocal read_at
+        if (now := time.monotonic()) - read_at >= _TOKEN_S:
+            read_at = now
+            with contextlib.suppress(OSError):
+                if token := Path(SERVICE_TOKEN_FILENAME).read_text():
+                    configuration.api_key["BearerToken"] = f"bearer {token}"
+
+    configuration.refresh_api_key_hook = renew
 
 
 def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:

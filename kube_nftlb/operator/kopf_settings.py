@@ -34,7 +34,7 @@ async def login(servers: ApiServers) -> kopf.AiohttpSession:
         headers={"User-Agent": "kube-nftlb-operator"},
         middlewares=(servers, authorize),
         proxy=configuration.proxy,
-        trust_env=configuration.proxy is None,
+        trust_env=False,
     )
     return kopf.AiohttpSession(server=configuration.host, aiohttp_session=session)
 
