@@ -220,7 +220,10 @@ def event(draft: EventDraft, source: Source, now: datetime) -> JsonObject:
     """Return the v1 Event of a draft, with a unique name."""
     subject, stamp = draft.subject, timestamps.seconds(now)
     return {
-        "metadata": {"name": f"{subject.name[:200]}.{secrets.token_hex(8)}", "namespace": _event_namespace(subject)},
+        "metadata": {
+            "name": f"{subject.name[:200].rstrip('-.')}.{secrets.token_hex(8)}",
+            "namespace": _event_namespace(subject),
+        },
         "involvedObject": {
             "apiVersion": subject.resource.api_version,
             "kind": subject.resource.kind,

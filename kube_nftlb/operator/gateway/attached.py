@@ -27,8 +27,8 @@ class _Place(NamedTuple):
     """Of the routes of a listener, the lowest serves."""
 
     age: float
-    namespace: str
     name: str
+    """As Gateway API orders routes of the same age: ``{namespace}/{name}``."""
     key: RouteKey
 
 
@@ -105,5 +105,5 @@ class AttachedRoutes:
 def _places(key: RouteKey, candidate: Candidate | None) -> dict[ListenerKey, _Place]:
     if candidate is None:
         return {}
-    place = _Place(candidate.route.metadata.created_s, key.namespace, key.name, key)
+    place = _Place(candidate.route.metadata.created_s, f"{key.namespace}/{key.name}", key)
     return dict.fromkeys((listener for each in candidate.attachments for listener in each.listeners), place)

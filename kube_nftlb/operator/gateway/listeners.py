@@ -117,7 +117,7 @@ def sections(gateway: Gateway, sets: Mapping[ObjectKey, ListenerSet]) -> Section
     of_own = dict(taken)
     read: dict[ObjectKey, tuple[Section, ...]] = {}
     counts = Counter[str]()
-    for key, each in sorted(sets.items(), key=lambda entry: (entry[1].metadata.created_s, entry[0])):
+    for key, each in sorted(sets.items(), key=lambda entry: (entry[1].metadata.created_s, str(entry[0]))):
         if counts[key.namespace] < LISTENERS_MAX:
             listeners = _read(key, key.namespace, each.spec.listeners, each.metadata.annotations)
             counts[key.namespace] += len(listeners)
@@ -187,7 +187,7 @@ def _section(key: ListenerKey, namespace: str, listener: GatewayListener, annota
         strange = [
             each.kind
             for each in admitted.kinds
-            if (each.group or names.GATEWAY_API, each.kind) != (names.GATEWAY_API, supported)
+            if (names.GATEWAY_API if each.group is None else each.group, each.kind) != (names.GATEWAY_API, supported)
         ]
         kinds = kinds if len(strange) < len(admitted.kinds) else ()
     namespaces = (admitted.namespaces if admitted is not None else None) or _BY_DEFAULT

@@ -30,6 +30,10 @@ class ObjectKey(NamedTuple):
     namespace: str
     name: str
 
+    def __str__(self) -> str:
+        """Return ``{namespace}/{name}``, by which Gateway API orders objects of the same age."""
+        return f"{self.namespace}/{self.name}"
+
 
 class RouteKey(NamedTuple):
     """The identity of a route."""

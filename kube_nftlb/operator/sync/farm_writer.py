@@ -172,7 +172,7 @@ def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
     if error.status >= 500 and not _too_large(error):
         _log.warning("write failed, retrying", error=str(error))
         return Outcome.RETRY
-    if error.status in (409, 429):
+    if error.status in (401, 408, 409, 429):
         return Outcome.RETRY
     # A 403 may have this cause too; only the message says so.
     if isinstance(error, errors.NotFoundError) or (error.status == 403 and "is being terminated" in error.message):

@@ -1,5 +1,7 @@
 from datetime import UTC, datetime
 
+import pytest
+
 from kube_nftlb.kube.event_limits import Limiter, Memory
 from kube_nftlb.kube.events import EventDraft, Lasting, Source, Subject, event
 from kube_nftlb.kube.resources import NODES, SERVICES
@@ -51,6 +53,13 @@ def test_an_event_names_its_object_and_fits() -> None:
         made["metadata"]["name"]
         != event(EventDraft(subject, "Warning", *A), source, datetime.now(UTC))["metadata"]["name"]
     )
+
+
+@pytest.mark.parametrize("end", ["-", ".", "-."])
+def test_the_name_of_an_event_is_valid_however_long_its_subjects(end: str) -> None:
+    subject = Subject(SERVICES, "default", "a" * (200 - len(end)) + end + "b", "uid")
+    made = event(EventDraft(subject, "Warning", *A), Source("kube-nftlb-agent"), datetime.now(UTC))
+    assert all(label == label.strip("-") and label for label in made["metadata"]["name"].split("."))
 
 
 def test_a_problem_whose_sentence_changes_is_told_once() -> None:

@@ -139,11 +139,12 @@ def test_the_gateway_comes_first_then_the_oldest_listener_set() -> None:
     assert of_gateway(found) == {"Accepted": ACCEPTED, "Programmed": PROGRAMMED}
 
 
-def test_of_listener_sets_of_one_age_the_first_by_name_wins() -> None:
-    sets = [listener_set(name, listener("a", 90), namespace=namespace) for namespace, name in (("b", "a"), ("a", "b"))]
+@pytest.mark.parametrize(("first", "second"), [(("a", "b"), ("b", "a")), (("shop-eu", "s"), ("shop", "s"))])
+def test_of_listener_sets_of_one_age_the_first_by_name_wins(first: tuple[str, str], second: tuple[str, str]) -> None:
+    sets = [listener_set(name, listener("a", 90), namespace=namespace) for namespace, name in (second, first)]
     found = decided([gateway(**ALL)], sets=sets)
-    assert entries(found, "b", "a") == {"a": GOOD}
-    assert entries(found, "a", "b") == {"a": CONFLICTED}
+    assert entries(found, first[1], first[0]) == {"a": GOOD}
+    assert entries(found, second[1], second[0]) == {"a": CONFLICTED}
 
 
 def test_a_listener_that_lost_keeps_its_ports_from_nobody() -> None:

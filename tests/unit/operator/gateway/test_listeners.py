@@ -96,8 +96,9 @@ def test_a_listener_tells_the_kinds_that_it_supports(
     assert listeners_of(found)["web"].kinds == supported
 
 
-def test_a_kind_of_another_group_is_not_supported() -> None:
-    kinds = [{"kind": "TCPRoute", "group": "example.com"}]
+@pytest.mark.parametrize("group", ["example.com", ""])
+def test_a_kind_of_another_group_is_not_supported(group: str) -> None:
+    kinds = [{"kind": "TCPRoute", "group": group}]
     found = decided([gateway(listener(allowedRoutes={"kinds": kinds}))])
     assert outcomes(listeners_of(found)["web"].conditions)["ResolvedRefs"] == BAD_KINDS
 

@@ -49,6 +49,8 @@ class _WithRules(FakeKube):
         pytest.param(errors.KubeUnreachableError("gone"), Outcome.RETRY, id="the API server is away"),
         pytest.param(errors.KubeError(500, "InternalError", "etcd"), Outcome.RETRY, id="it is in trouble"),
         pytest.param(errors.KubeError(429, "TooManyRequests", "slow down"), Outcome.RETRY, id="it has too much to do"),
+        pytest.param(errors.KubeError(401, "Unauthorized", ""), Outcome.RETRY, id="it is about to know the token"),
+        pytest.param(errors.KubeError(408, "Timeout", ""), Outcome.RETRY, id="the request took too long"),
         pytest.param(
             errors.ConflictError(409, "Conflict", "uid mismatch"), Outcome.RETRY, id="the farm became another one"
         ),
