@@ -37,7 +37,7 @@ class NamespaceLimits(Settings):
         Number, Variable("KUBE_NFTLB_FARM_ELEMENTS_MAX", "limits.farmElements"), Interval(ge=1, le=100000000)
     ] = 262_144
     """Number of elements of a farm in the nftables of a node: its pairs of address and port, times its backends
-    where each has elements of its own.
+    where each has elements of its own, and 8,192 for each of its limits of clients.
     """
     elements: Annotated[
         Number, Variable("KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX", "limits.namespaceElements"), Interval(ge=1, le=100000000)

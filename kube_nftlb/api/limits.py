@@ -45,7 +45,7 @@ LIMITS_RULES: Final[tuple[Rule["Limits"], ...]] = (
 class Limits(Model):
     """Limits per client address, and what happens to packets above them.
 
-    Each limit tracks up to 65,536 client addresses, and does not apply to further ones.
+    Each limit tracks up to 65,535 client addresses, and does not apply to further ones.
     """
 
     model_config = ConfigDict(json_schema_extra=rules.schema(*LIMITS_RULES))

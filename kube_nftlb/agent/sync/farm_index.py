@@ -238,7 +238,8 @@ class FarmIndex:
         size, limits = self._sizes.get(key, 0), self._limits
         if size > limits.farm_elements:
             message = f"it would have about {size} elements in nftables, and the administrator allows"
-            return f"{message} {limits.farm_elements}; give it fewer ports or backends, or equal options of backends"
+            advice = "give it fewer ports, backends or limits, or equal options of backends"
+            return f"{message} {limits.farm_elements}; {advice}"
         if self._elements.refuses(key):
             message = "the farms of its namespace would have more elements in nftables than the"
             everybody = f", or than its share of {limits.node_elements} on a node"

@@ -2,6 +2,7 @@
 
 from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.values import expand_ports
 
 _OF_EACH_LISTENER = 10
@@ -11,6 +12,8 @@ _OF_CHAIN = 16
 """A chain that chooses among endpoints, if no other farm has it, by its memory: about 1.5 kB; an element has 0.1 kB."""
 _OF_MEMORY = 64
 """The two chains and the map that remember clients, if no other farm has them."""
+_OF_LIMIT = 8192
+"""The set of a limit's clients. If full it has 65,535, of 0.2 kB each; but few sets are full at once."""
 
 
 def elements(spec: FarmSpec, node_addresses: int) -> int:
@@ -27,7 +30,7 @@ def elements(spec: FarmSpec, node_addresses: int) -> int:
         of_backends += _scheduled(spec)
     else:
         of_backends += _OF_NFTLB
-    return listeners * (of_each + of_backends) + len(spec.backends) + _chains(spec)
+    return listeners * (of_each + of_backends) + len(spec.backends) + _chains(spec) + _limits(spec.limits)
 
 
 def _chains(spec: FarmSpec) -> int:
@@ -40,6 +43,11 @@ def _chains(spec: FarmSpec) -> int:
     groups = len(spec.backends_from) + 1 if len(spec.backends_from) > 1 else 1
     choosing = groups * _OF_CHAIN * (1 if spec.traffic_policy == "Cluster" else 2)
     return choosing + (_OF_MEMORY if spec.persistence != "none" else 0)
+
+
+def _limits(limits: Limits) -> int:
+    """Return how much the sets count in which limits tell clients apart."""
+    return _OF_LIMIT * sum(each is not None for each in (limits.new, limits.reset, limits.established))
 
 
 def _drawn(spec: FarmSpec) -> int:

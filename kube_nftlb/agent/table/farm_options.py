@@ -17,8 +17,6 @@ from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, Chain, Contents, Eleme
 
 FORGET_S = 120
 """The default time after which a silent client is forgotten, as with nftlb."""
-CLIENTS_MAX = 65536
-"""The maximum number of clients that a limit tells apart."""
 
 
 class _Limit(NamedTuple):
@@ -158,7 +156,9 @@ class _Options:
         return _Limit(clients, f"{match} jump {over.name}".strip(), over)
 
     def _clients_declaration(self) -> str:
-        return f"type {ADDRESS_TYPE[self._family]}; flags dynamic; size {CLIENTS_MAX};"
+        # Without a size it takes 65,535 clients, and grows as they come. With one, kernels such as 6.1 allocate the
+        # buckets for all of them at once: 1 MiB for each limit of each farm.
+        return f"type {ADDRESS_TYPE[self._family]}; flags dynamic;"
 
     def _set_name(self, kind: str, content: str) -> str:
         return f"{kind}-{_digest(content)}-{self._name}"

@@ -37,7 +37,7 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
     "ExternalIPRefused": "remove the external IP from the Service, or ask the cluster's administrator to allow it",
     "TooManyFarms": "delete farms or Services of the namespace, or ask for a higher limits.namespaceFarms of the chart",
     "TooManyPolicies": "delete NftlbPolicies of the namespace, or ask for a higher limits.namespacePolicies",
-    "TooManyElements": "use fewer ports or backends, or no weights, or ask for a higher limits.farmElements",
+    "TooManyElements": "use fewer ports, backends or limits, or no weights, or ask for a higher limits.farmElements",
     "NoNodes": "check the DaemonSet kube-nftlb-agent and its pods",
     "Failed": "see status.failedFarms of the node's NftlbNode",
     "Pending": "if it lasts, see whether the agents of these nodes run, and their logs",

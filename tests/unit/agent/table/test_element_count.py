@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.table.element_count import elements
+from kube_nftlb.limits import NamespaceLimits
 from tests.builders import Grouped, farm, grouped_farm, raw_backend
 
 
@@ -63,6 +64,27 @@ RANGE = [{"ip": "10.96.0.10", "ports": "1001-2024"}]
 )
 def test_a_farm_has_about_as_many(fields: dict[str, Any], least: int, most: int) -> None:
     assert least <= elements(farm(**fields).spec, 3) <= most
+
+
+LIMITS = {"new": "5/second", "reset": "5/second", "established": 5}
+
+
+@pytest.mark.parametrize("engine", ["nftlb", "nftables"])
+def test_each_limit_counts_for_the_clients_that_it_tells_apart(engine: str) -> None:
+    def of(limits: dict[str, Any]) -> int:
+        return elements(farm(engine=engine, limits=limits).spec, 3)
+
+    assert of({"tcpStrict": True, "newBurst": 9}) == of({}), "it tells no clients apart"
+    assert len({of({name: value}) for name, value in LIMITS.items()}) == 1
+    assert of(LIMITS) - of({}) > 10_000
+    assert of(LIMITS) - of({}) == 3 * (of({"new": "5/second"}) - of({}))
+
+
+def test_limits_on_a_handful_of_ports_fit_and_on_a_thousand_do_not() -> None:
+    budgets, each = NamespaceLimits(), elements(farm(limits=LIMITS).spec, 3)
+    assert each <= budgets.farm_elements / 8
+    assert 2 * 20 * each <= budgets.elements, "20 ports in both families"
+    assert 100 * each > budgets.elements, "their sets would have 4 GB if full"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,12 @@ def test_a_client_is_remembered_for_the_time_of_its_rate(limits: dict[str, Any],
     assert f"timeout {seconds}s;" in clients.declaration
 
 
+@pytest.mark.parametrize("limit", [{"new": "5/second"}, {"reset": "5/second"}, {"established": 5}])
+def test_the_kernel_is_told_no_number_of_clients_to_allocate_for(limit: dict[str, Any]) -> None:
+    (clients,) = contents(farm(limits=limit)).sets
+    assert "size" not in clients.declaration
+
+
 def test_another_rate_begins_with_a_new_set() -> None:
     names = {contents(farm(limits=limits)).sets[0].name for limits in ({"new": "5/second"}, {"new": "6/second"})}
     assert len(names) == 2, "the kernel keeps the rate of clients that are in a set already"
