@@ -49,10 +49,10 @@ class Allowed(NamedTuple):
         if entry.protocol == UDP and not entry.is_translated:
             return None if self.untranslated else "Untranslated"
         if entry.protocol == UDP:
-            return None if _has(self.flows, entry.answerer) else "BackendGone"
+            return None if has(self.flows, entry.answerer) else "BackendGone"
         if entry.protocol != TCP or self.connections is None or not entry.is_translated:
             return None
-        return None if _has(self.connections, entry.answerer) else "EndpointGone"
+        return None if has(self.connections, entry.answerer) else "EndpointGone"
 
     @property
     def concerns_translated(self) -> bool:
@@ -249,9 +249,9 @@ def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untransl
     """Return a farm with the targets whose connections may have to end."""
     connections = flows = None
     if farm.spec.on_gone == "cut":
-        connections = _packed((each.ip, each.port) for each in farm.spec.backends if each.ready or each.serving)
+        connections = packed((each.ip, each.port) for each in farm.spec.backends if each.ready or each.serving)
     if farm.spec.protocol in ("UDP", "All"):
-        flows = _packed((each.ip, each.port) for each in answering(farm.spec))
+        flows = packed((each.ip, each.port) for each in answering(farm.spec))
     down = cut_off(farm.spec) - {each.backend.ip for each in farm.endpoints}
     protocols = {TCP, UDP, SCTP} if down else {UDP} if connections is None else {TCP, UDP}
     allowed = Allowed(
@@ -265,9 +265,11 @@ def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untransl
     return _Farm(allowed, listeners, frozenset(targets(listeners, protocols)))
 
 
-def _packed(endpoints: Iterable[tuple[str, int | None]]) -> frozenset[Endpoint]:
+def packed(endpoints: Iterable[tuple[str, int | None]]) -> frozenset[Endpoint]:
+    """Return endpoints as the kernel has them; port 0 stands for all."""
     return frozenset((ip_address(ip).packed, port or 0) for ip, port in endpoints)
 
 
-def _has(endpoints: frozenset[Endpoint], answerer: Endpoint) -> bool:
+def has(endpoints: frozenset[Endpoint], answerer: Endpoint) -> bool:
+    """Return True if who answers is among these endpoints."""
     return answerer in endpoints or (answerer[0], 0) in endpoints

@@ -2,16 +2,18 @@
 
 Conntrack sends a repeated first packet where the first one went. If that endpoint has ended since, the client would
 wait until it gives up, a minute or two, though others could answer. So what nobody has answered yet is forgotten once
-its endpoint has left the farm, and the next packet is the first of a new connection.
+its endpoint answers no more, and the next packet is the first of a new connection.
 """
 
 import math
 from collections.abc import Mapping
-from ipaddress import ip_address
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
-from kube_nftlb.agent.connections.allowed import TRANSLATED, targets
+from kube_nftlb.agent.connections.allowed import TRANSLATED, has, packed, targets
+from kube_nftlb.agent.endpoints.selection import ANSWERS, answers
 from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.netfilter.conntrack.entries import TCP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 
@@ -19,18 +21,25 @@ _AT_MOST_EVERY_S: Final = 0.25
 """To look costs the kernel 5 ms, however few connections there are, and a first packet is repeated after a second."""
 
 
-class Waiting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Waiting:
     """Farms whose endpoints have changed, by the targets of their clients."""
 
     farms: Mapping[Target, NodeFarm]
+    _answering: dict[str, frozenset[Endpoint]] = field(default_factory=dict)
+    """The endpoints that answer, of farms that have unanswered connections: there may be thousands of each."""
 
     def is_lost(self, entry: Entry) -> bool:
-        """Return True for a connection without an answer, to an endpoint that its farm does not have any more."""
+        """Return True for a connection without an answer, to an endpoint that does not answer any more."""
         if entry.protocol != TCP or entry.has_reply or not entry.is_translated:
             return False
         ip, port = entry.server
         farm = self.farms.get((ip, TCP, port)) or self.farms.get((ip, TCP, 0))
-        return farm is not None and not _has(farm, entry.answerer)
+        if farm is None:
+            return False
+        if farm.name not in self._answering:
+            self._answering[farm.name] = _answering(farm.spec)
+        return not has(self._answering[farm.name], entry.answerer)
 
 
 class UnansweredConnections:
@@ -64,8 +73,7 @@ class UnansweredConnections:
         self._changed = {**{farm.name: farm for farm in waiting.farms.values()}, **self._changed}
 
 
-def _has(farm: NodeFarm, answerer: Endpoint) -> bool:
-    """Return True if a farm has an endpoint at this address and port; one without a port has them all."""
-    ip, port = answerer
-    backends = (*(each.backend for each in farm.endpoints), *farm.candidates.cluster)
-    return any(each.port in (port, None) and ip_address(each.ip).packed == ip for each in backends)
+def _answering(spec: FarmSpec) -> frozenset[Endpoint]:
+    """Return the endpoints that answer, also if they get no new connections: a first packet is on its way to them."""
+    backends = spec.backends if spec.state in ANSWERS else ()
+    return packed((each.ip, each.port) for each in backends if each.state in ANSWERS and answers(each))

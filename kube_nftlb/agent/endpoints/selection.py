@@ -108,10 +108,11 @@ def answering(spec: FarmSpec) -> Iterator[Backend]:
     """
     if spec.state in ANSWERS:
         for group in groups(spec):
-            yield from (each for each in group.spec.backends if each.state in ANSWERS and _answers(each))
+            yield from (each for each in group.spec.backends if each.state in ANSWERS and answers(each))
 
 
-def _answers(backend: Backend) -> bool:
+def answers(backend: Backend) -> bool:
+    """Return True if a backend serves, whatever its state."""
     return backend.ready or (backend.serving and backend.terminating)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.conntrack.entries import SEEN_REPLY, UDP, Entry
 from kube_nftlb.netfilter.conntrack.filters import UNANSWERED
-from tests.builders import farm, raw_backend
+from tests.builders import Grouped, farm, grouped_farm, raw_backend
 from tests.fakes.clock import FakeClock
 from tests.fakes.conntrack import FakeConntrack, endpoint, entry
 
@@ -70,6 +71,49 @@ async def test_farms_of_other_kinds(spec: dict[str, Any], forgotten: bool) -> No
     connections.changed("web", wanted(**spec), BEFORE)
     await connections.look()
     assert (kernel.entries == []) == forgotten
+
+
+@pytest.mark.parametrize(
+    ("state", "is_kept"),
+    [
+        pytest.param({"ready": False, "terminating": True}, True, id="it serves while it terminates"),
+        pytest.param({"forZones": ["b"]}, True, id="it is meant for another zone"),
+        pytest.param({"priority": 9}, True, id="it is on standby"),
+        pytest.param({"state": "drain"}, True, id="it drains"),
+        pytest.param({"ready": False, "serving": False}, False, id="it does not serve"),
+        pytest.param({"state": "off"}, False, id="it is off"),
+    ],
+)
+async def test_first_packets_on_their_way_to_an_endpoint_that_answers_are_not(
+    state: dict[str, Any], is_kept: bool
+) -> None:
+    a, b = raw_backend("a", "10.244.1.2", forZones=["a"]), raw_backend("b", "10.244.1.3", forZones=["a"])
+    kernel = FakeConntrack(entry(GONE))
+    connections = made(kernel)
+    connections.changed("web", node_farm(farm(backends=[a, b | state]), NodeFacts("here", "a"), None), BEFORE)
+    await connections.look()
+    assert (kernel.entries != []) == is_kept
+
+
+@pytest.mark.parametrize(("state", "is_kept"), [("up", True), ("drain", True), ("off", False)])
+async def test_a_group_without_weight_answers_unless_its_farm_is_off(state: str, is_kept: bool) -> None:
+    spec = grouped_farm(groups={"a": Grouped(1, ["10.244.1.2"]), "b": Grouped(0, ["10.244.1.3"])}, state=state)
+    kernel = FakeConntrack(entry(GONE))
+    connections = made(kernel)
+    connections.changed("web", node_farm(spec, NodeFacts("here"), None), BEFORE)
+    await connections.look()
+    assert (kernel.entries != []) == is_kept
+
+
+async def test_a_thousand_of_them_and_of_endpoints_are_compared_in_a_moment() -> None:
+    backends = [raw_backend(f"b{number}", f"10.1.{number // 250}.{number % 250 + 1}") for number in range(1000)]
+    kernel = FakeConntrack(*(entry(GONE, port=port) for port in range(1, 1001)))
+    connections = made(kernel)
+    connections.changed("web", wanted(backends=backends), BEFORE)
+    began = time.process_time()
+    await connections.look()
+    assert kernel.entries == []
+    assert time.process_time() - began < 1, "each look delays those of all farms"
 
 
 async def test_an_endpoint_of_all_ports_answers_at_each() -> None:
