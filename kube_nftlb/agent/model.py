@@ -114,6 +114,14 @@ class NodeFarm:
         """All listeners of the farm."""
         return (listener for address in self.addresses for listener in address.listeners())
 
+    @cached_property
+    def own_endpoints(self) -> frozenset[Listener]:
+        """Those of its listeners that are endpoints of it: the kernel calls nothing translated that it sends there."""
+        ips = {address.ip for address in self.addresses}
+        present = {(backend.ip, backend.port) for backend, _ in self.endpoints if backend.ip in ips}
+        listeners = self.listeners if present else ()
+        return frozenset(each for each in listeners if present & {(each.ip, each.port), (each.ip, None)})
+
     @property
     def has_outside(self) -> bool:
         """True if it has addresses for clients outside of the cluster."""

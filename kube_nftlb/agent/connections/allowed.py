@@ -41,15 +41,19 @@ class Allowed(NamedTuple):
     """No connection may that these addresses answer."""
     untranslated: bool = True
     """False if UDP flows may not go on from before anything was served: the kernel never translates them."""
+    own_endpoints: bool = False
+    """True if an endpoint may be, or have been, a listener: the kernel does not call UDP flows to it translated."""
 
     def reason(self, entry: Entry) -> Reason | None:
         """Return why a connection may not go on, or None."""
         if entry.answerer[0] in self.down:
             return "BackendDown"
-        if entry.protocol == UDP and not entry.is_translated:
-            return None if self.untranslated else "Untranslated"
         if entry.protocol == UDP:
-            return None if has(self.flows, entry.answerer) else "BackendGone"
+            if has(self.flows, entry.answerer):
+                return None
+            if entry.is_translated or self.own_endpoints:
+                return "BackendGone"
+            return None if self.untranslated else "Untranslated"
         if entry.protocol != TCP or self.connections is None or not entry.is_translated:
             return None
         return None if has(self.connections, entry.answerer) else "EndpointGone"
@@ -57,7 +61,7 @@ class Allowed(NamedTuple):
     @property
     def concerns_translated(self) -> bool:
         """True if all that may not go on is translated."""
-        return self.untranslated and not self.down
+        return self.untranslated and not self.own_endpoints and not self.down
 
 
 @dataclass(slots=True)
@@ -133,7 +137,10 @@ class AllowedConnections:
         if farm is not None:
             begun = not farm.refuses and farm.spec.mode in TRANSLATED
             begun = begun and (before is None or before.refuses or not listeners <= had)
-            new = _farm(name, farm, listeners, untranslated=not begun)
+            # Addresses for outside may be a node's own. Nobody tells of endpoints that went before this agent began.
+            own = farm.has_outside or bool(farm.own_endpoints or (earlier and earlier.allowed.own_endpoints))
+            own = own and farm.spec.mode in TRANSLATED
+            new = _farm(name, farm, listeners, untranslated=not begun, own_endpoints=own)
             if new.targets:
                 self._farms[name] = new
                 self._plan(new, earlier, now)
@@ -245,7 +252,9 @@ def _held(closed: Mapping[tuple[bytes, int], Set[int]], targets_: Iterable[Targe
     return found
 
 
-def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool) -> _Farm:
+def _farm(
+    name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool, own_endpoints: bool
+) -> _Farm:
     """Return a farm with the targets whose connections may have to end."""
     connections = flows = None
     if farm.spec.on_gone == "cut":
@@ -261,6 +270,7 @@ def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untransl
         connections,
         frozenset(ip_address(each).packed for each in down),
         untranslated,
+        own_endpoints,
     )
     return _Farm(allowed, listeners, frozenset(targets(listeners, protocols)))
 

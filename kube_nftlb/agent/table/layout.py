@@ -59,7 +59,7 @@ CUT = "cut"
 """The maps from a listener to the verdict on TCP connections that the node does not know, as it has cut them."""
 
 LISTENERS = "listeners"
-"""The sets of all listeners."""
+"""The sets of all listeners but those that are endpoints of their own farms, where nothing is translated."""
 SERVED_ADDRESSES = "served-addresses"
 """The sets of the addresses of farms that may be those of pools."""
 ANSWERED_HERE = "answered-here"

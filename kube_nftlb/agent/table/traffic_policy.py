@@ -1,6 +1,6 @@
 """The part of the agent table that every engine needs for a farm: refuse, drop or masquerade. Pure: no I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout, source_ranges
@@ -15,9 +15,8 @@ def local_clients(family: TableFamily) -> tuple[str, str]:
 
 def contents(farm: NodeFarm) -> Contents:
     """Return a farm's part of the agent table that does not depend on the engine."""
-    listeners = list(farm.listeners)
     common = source_ranges.contents(farm) | Contents(
-        frozenset(layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners)
+        frozenset(layout.listener(name, each) for name, listeners in _listener_sets(farm) for each in listeners)
     )
     if farm.refuses:
         # The engine would let connections run into a timeout.
@@ -25,13 +24,14 @@ def contents(farm: NodeFarm) -> Contents:
     return common | Contents(frozenset(_masquerading(farm))) | _without_local_endpoints(farm)
 
 
-def _listener_sets(farm: NodeFarm) -> Iterator[str]:
-    """Yield the sets that a farm's listeners are in."""
-    yield layout.LISTENERS
+def _listener_sets(farm: NodeFarm) -> Iterator[tuple[str, Set[Listener]]]:
+    """Yield the sets that a farm's listeners are in, with those that are."""
+    listeners = frozenset(farm.listeners)
+    yield layout.LISTENERS, listeners - farm.own_endpoints
     if farm.spec.mode == "local":
-        yield layout.ANSWERED_HERE
+        yield layout.ANSWERED_HERE, listeners
     if farm.spec.mode in ("local", "dsr") or not farm.spec.intra_connect:
-        yield layout.NOT_FROM_NODE
+        yield layout.NOT_FROM_NODE, listeners
 
 
 def _without_local_endpoints(farm: NodeFarm) -> Contents:

@@ -77,6 +77,42 @@ def test_where_nothing_is_translated_no_flow_waits_for_it() -> None:
     assert all(each.untranslated for each in allowed.take(0).values())
 
 
+NODE_IP = "192.0.2.1"
+AT_NODE = [{"ip": NODE_IP, "ports": "8080"}]
+NODE_PORT = [{"type": "NodePort", "ports": "8080"}]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "was_there", "reason"),
+    [
+        pytest.param(AT_NODE, True, "BackendGone", id="it was there"),
+        pytest.param(NODE_PORT, False, "BackendGone", id="it went before the agent began"),
+        pytest.param(AT_NODE, False, None, id="none was there"),
+    ],
+)
+def test_flows_that_stay_at_a_listener_end_with_the_endpoint_there(
+    addresses: list[dict[str, Any]], was_there: bool, reason: str | None
+) -> None:
+    def seen(*ips: str) -> NodeFarm:
+        backends = [raw_backend(f"pod-{ip[-1]}", ip) for ip in ips]
+        facts = NodeFacts("here", port_ips={"ipv4": (NODE_IP,)})
+        return node_farm(farm(protocol="UDP", addresses=addresses, backends=backends), facts, None)
+
+    before = SentFarm("nftables", frozenset(seen().listeners), 1, 1)
+    own = endpoint(NODE_IP)
+    flow = entry(own, server=own, protocol=UDP, translated=False)
+    allowed = AllowedConnections()
+    if was_there:
+        allowed.changed("web", seen(NODE_IP, "10.244.1.2"), None, 0)
+        assert [each.reason(flow) for each in allowed.take(0).values()] == [None], "also of a farm that has begun"
+        allowed.changed("web", seen(NODE_IP), before, 10)
+        assert [each.reason(flow) for each in allowed.take(10).values()] == [None]
+    for now, ips in ((20, ["10.244.1.2"]), (30, ["10.244.1.3"])):
+        allowed.changed("web", seen(*ips), before, now)
+        (each,) = allowed.take(now).values()
+        assert (each.reason(flow), each.concerns_translated) == (reason, reason is None)
+
+
 def test_flows_to_what_is_closed_may_not_go_on(known: AllowedConnections) -> None:
     known.changed("web", None, served(), 100)
     assert [(target, each.flows) for target, each in known.take(100).items()] == [((VIP[0], UDP, 80), frozenset())]

@@ -54,6 +54,27 @@ def test_where_untranslated_connections_are_let_through(changes: dict[str, Any],
     assert {entry.set for entry in seen.after.elements} == {"listeners-ip", *sets}
 
 
+@pytest.mark.parametrize(
+    ("changes", "exempt"),
+    [
+        pytest.param({"backends": [OTHER, raw_backend("a", "172.31.0.11", 30080)]}, "172.31.0.11 . 30080", id="itself"),
+        pytest.param({"backends": [raw_backend("a", "172.31.0.11", None)]}, "172.31.0.11 . 30080", id="all ports"),
+        pytest.param({"backends": [raw_backend("a", "172.31.0.11", 30081)]}, "", id="another port"),
+        pytest.param({"backends": [raw_backend("a", "172.31.0.11", 30080, ready=False)]}, "", id="not used"),
+    ],
+)
+def test_at_an_endpoint_nobody_waits_for_a_translation(changes: dict[str, Any], exempt: str) -> None:
+    seen = view(addresses=[CLUSTER_IP, NODE_PORT], **changes)
+    both = {"tcp . 10.96.0.10 . 80", "tcp . 172.31.0.11 . 30080"}
+    assert both - verdicts(seen.after, "listeners-ip").keys() == ({f"tcp . {exempt}"} if exempt else set())
+
+
+def test_at_a_whole_address_that_is_an_endpoint_nobody_does_either() -> None:
+    backends = [raw_backend("a", "172.31.0.11", None)]
+    seen = view(protocol="All", addresses=[{"ip": "172.31.0.11"}], backends=backends)
+    assert not verdicts(seen.after, "listeners-all-ip")
+
+
 def test_without_a_backend_everything_is_refused() -> None:
     seen = view(addresses=[CLUSTER_IP, NODE_PORT], backends=[], trafficPolicy="Local")
     assert verdicts(seen.after) == {"tcp . 10.96.0.10 . 80": "goto refuse", "tcp . 172.31.0.11 . 30080": "goto refuse"}
