@@ -145,7 +145,7 @@ def served_address(ip: str) -> Element:
 
 
 def hairpin(ip: str) -> Element:
-    """Return the element that masquerades a backend of this node when it is its own client."""
+    """Return the element that masquerades a backend when it is its own client."""
     return Element(f"{HAIRPIN}-{table_family(ip)}", f"{ip} . {ip}")
 
 

@@ -68,8 +68,11 @@ def masqueraded(farm: NodeFarm) -> Iterator[tuple[Listener, str]]:
 
 
 def hairpins(farm: NodeFarm) -> tuple[str, ...]:
-    """Return the addresses of backends on this node that are masqueraded when they are their own clients."""
-    return farm.local_ips if farm.spec.mode == "dnat" and farm.spec.masquerade != "Never" else ()
+    """Return the addresses of backends that are, or may be, on this node: they are masqueraded as their own clients."""
+    if farm.spec.mode != "dnat" or farm.spec.masquerade == "Never":
+        return ()
+    anywhere = {each.ip for each, _ in farm.endpoints if each.node_name is None}
+    return tuple(sorted(anywhere.union(farm.local_ips)))
 
 
 def _masquerading(farm: NodeFarm) -> Iterator[Element]:

@@ -1,10 +1,13 @@
 """A farm's elements in the agent's own table. The functional suite has where packets go by it."""
 
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.engine.nftables.placement import place
 from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.netfilter.table_text import Contents
 from kube_nftlb.nftlb import objects
 from tests import views
@@ -176,6 +179,22 @@ def test_source_ranges_guard_their_address_alone(ranges: list[str], allowed: str
     assert chain.endswith("-web--http")
     assert verdicts(seen.after, "source-ranges-ip") == {"tcp . 198.51.100.7 . 80": f"jump {chain}"}
     assert rules(seen.after, chain) == (f"ip saddr {{ {allowed} }} return", "drop")
+
+
+@pytest.mark.parametrize(
+    ("backend", "reaches_itself"),
+    [
+        pytest.param({}, True, id="it may be on this node"),
+        pytest.param({"nodeName": "there"}, False, id="it is on another"),
+        pytest.param({"ready": False}, False, id="it is not used"),
+    ],
+)
+def test_a_backend_whose_node_nobody_names_reaches_itself(backend: dict[str, Any], reaches_itself: bool) -> None:
+    wanted = farm(mode="dnat", masquerade="AsNeeded", backends=[OWN, raw_backend("a", "10.244.3.2", **backend)])
+    seen = views.view(wanted, facts=HERE)
+    ips = ["10.244.1.2", "10.244.3.2"] if reaches_itself else ["10.244.1.2"]
+    assert sorted(verdicts(seen.after, "hairpin-ip")) == [f"{ip} . {ip}" for ip in ips]
+    assert place(node_farm(wanted, HERE, None), None, 1).hairpin == tuple(ip_address(ip).packed for ip in ips)
 
 
 def test_a_pod_that_terminates_as_the_last_resort_reaches_itself() -> None:
