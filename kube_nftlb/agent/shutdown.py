@@ -54,7 +54,7 @@ async def shutdown_reason(
         return ShutdownReason.RESTART
     if await daemon_set.is_deleted():
         return ShutdownReason.UNINSTALL
-    if not await daemon_set.deselects(own_node.name):
+    if not await daemon_set.deselects(own_node):
         return ShutdownReason.RESTART
     families = _families(own_node)
     _log.info("the DaemonSet no longer selects this node: waiting for rules of kube-proxy", families=families)

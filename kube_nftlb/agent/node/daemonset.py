@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 
+import structlog
+
 from kube_nftlb import errors
+from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import DAEMON_SETS, NODES, JsonObject
 from kube_nftlb.kube.scheduling import runs_on
 
 _REQUEST_TIMEOUT_S = 3.0
+
+_log = structlog.get_logger()
 
 
 class OwnDaemonSet:
@@ -40,15 +45,20 @@ class OwnDaemonSet:
                 self._update(next(iter(listing.items), None))
         return self._deleted
 
-    async def deselects(self, node: str) -> bool:
+    async def deselects(self, node: OwnNode) -> bool:
         """Return True if the DaemonSet exists, and its node selector or affinity no longer selects this node."""
         if await self.is_deleted() or self._raw is None:
             return False
-        with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
+        try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                labels = (await self._kube.get(NODES, node))["metadata"].get("labels") or {}
-            return not runs_on(self._raw["spec"]["template"]["spec"], node, labels)
-        return False
+                labels = (await self._kube.get(NODES, node.name))["metadata"].get("labels") or {}
+        except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+            if node.last is None:
+                message = "the rules stay: whether the DaemonSet selects this node cannot be told without its Node"
+                _log.warning(message, error=str(error))
+                return False
+            labels = node.last.metadata.labels
+        return not runs_on(self._raw["spec"]["template"]["spec"], node.name, labels)
 
     @property
     def _selector(self) -> str:

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb import errors
 from kube_nftlb.agent.kube_proxy.rules import Fingerprint, ProxyRules
@@ -58,12 +59,16 @@ class Node:
         self.cluster, self.clock = Cluster(), FakeClock()
         self.rules = Rules(self.clock)
         self.own_node = OwnNode("a")
-        addresses = [{"type": "InternalIP", "address": each} for each in ("192.0.2.1", "2001:db8::1")]
-        self.own_node.update(CoreNode.model_validate({"metadata": {"name": "a"}, "status": {"addresses": addresses}}))
+        self.watched(SELECTOR)
         kube = cast("Kube", self.cluster)
         self.daemon_set: OwnDaemonSet | None = OwnDaemonSet(kube, "kube-nftlb-system", "kube-nftlb-agent")
         self.proxy_lives = False
         self.held: list[int] = []
+
+    def watched(self, labels: dict[str, str]) -> None:
+        addresses = [{"type": "InternalIP", "address": each} for each in ("192.0.2.1", "2001:db8::1")]
+        raw = {"metadata": {"name": "a", "labels": labels}, "status": {"addresses": addresses}}
+        self.own_node.update(CoreNode.model_validate(raw))
 
     async def free_ports(self) -> None:
         if self.proxy_lives:
@@ -127,10 +132,30 @@ async def test_a_kube_proxy_that_came_before_takes_over_once_the_ports_are_free(
     assert node.clock.now() < began + HAND_OVER_S
 
 
-async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
+async def test_while_the_api_server_is_away_what_was_last_seen_of_the_node_counts(node: Node) -> None:
+    assert node.daemon_set is not None
+    assert not await node.daemon_set.is_deleted()
     node.cluster.labels.clear()
     node.cluster.away = True
-    assert await node.ends() is ShutdownReason.RESTART
+    node.rules.there_at = node.clock.now() + 10
+    assert await node.ends() is ShutdownReason.RESTART, "its label was there"
+    node.watched({})
+    node.rules.there_at = node.clock.now() + 10
+    assert await node.ends() is ShutdownReason.MOVE
+    node.own_node.update(None)
+    node.rules.there_at = node.clock.now() + 10
+    assert await node.ends() is ShutdownReason.MOVE, "the Node was deleted meanwhile"
+
+
+async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
+    assert node.daemon_set is not None
+    assert not await node.daemon_set.is_deleted()
+    node.cluster.labels.clear()
+    node.cluster.away = True
+    node.own_node = OwnNode("a")
+    with capture_logs() as logs:
+        assert await node.ends() is ShutdownReason.RESTART
+    assert "the rules stay" in logs[0]["event"]
 
 
 async def test_its_rules_stay_without_a_daemon_set(node: Node) -> None:
