@@ -22,21 +22,22 @@ from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import NftlbSettings
 
 NFTLB_S = 60.0
-"""Maximum time in seconds for nftlb to remove its farms. The pod's terminationGracePeriodSeconds are 120."""
+"""Maximum time in seconds for nftlb to remove its farms."""
 _ABSENT = tuple(os.strerror(number) for number in (ENOENT, EAFNOSUPPORT, EOPNOTSUPP))
 """The kernel's messages if there is no such table, or no support for such tables."""
 
 _log = structlog.get_logger()
 
 
-async def clean(settings: NftlbSettings, nft: Nft) -> None:
+async def clean(settings: NftlbSettings, nft: Nft, nftlb_s: float = NFTLB_S) -> None:
     """Remove the tables, the routes of announced addresses, those given to pods, and the files, if they exist.
 
-    The agent must not be running: it would restore them. Raises KernelError if a table cannot be removed.
+    An nftlb that still runs has ``nftlb_s`` seconds to remove its farms. The agent must not be running: it would
+    restore them. Raises KernelError if a table cannot be removed.
     """
     # First, as nftlb loads it again if it is started anew.
     loading.remove(settings.startup_file)
-    await _forget_farms(settings)
+    await _forget_farms(settings, nftlb_s)
     failures = []
     nftlb_tables = (f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev"))
     # One of a blueprint is there if the agent ended while it read it.
@@ -60,10 +61,10 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
         raise errors.KernelError("; ".join(failures))
 
 
-async def _forget_farms(settings: NftlbSettings) -> None:
+async def _forget_farms(settings: NftlbSettings, patience_s: float) -> None:
     """Have an nftlb that still runs remove its farms: it would write their tables anew when one of them changes."""
     client = NftlbClient(settings.url, settings.key_file)
-    client.patience_s = NFTLB_S
+    client.patience_s = patience_s
     try:
         await client.change(Request("DELETE", "/farms"))
     except errors.NftlbHangsError as error:

@@ -16,7 +16,7 @@ from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.duties import Duty, open_agent
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.node import connection_tracking
-from kube_nftlb.agent.shutdown import ShutdownReason, clean_up, shutdown_reason
+from kube_nftlb.agent.shutdown import GRACE_S, ShutdownReason, clean_up, shutdown_reason
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -62,6 +62,8 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        clock = MonotonicClock()
+        killed_at = clock.now() + GRACE_S
         if done == {stopped} and agent.announcing is not None:
             # While all else goes on: until another node has an address, clients come here.
             await agent.announcing.hand_over()
@@ -75,7 +77,7 @@ async def _run(settings: AgentSettings) -> None:
                 agent.own_node,
                 agent.proxy_rules,
                 held_by_others,
-                MonotonicClock(),
+                clock,
                 partial(_end, on_proxy_ports),
                 proxy_gone=proxy is not None and proxy.gone,
             )
@@ -89,7 +91,7 @@ async def _run(settings: AgentSettings) -> None:
         await _end([stopped, *tasks])
         for task in done - {stopped}:
             task.result()
-        await clean_up(why, agent.kube, agent.own_node, settings.nftlb, agent.nft)
+        await clean_up(why, agent.kube, agent.own_node, settings.nftlb, agent.nft, killed_at - clock.now())
     _log.info("agent stopped")
 
 

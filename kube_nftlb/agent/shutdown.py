@@ -7,7 +7,7 @@ from enum import Enum, auto
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.cleanup import clean
+from kube_nftlb.agent.cleanup import NFTLB_S, clean
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules
 from kube_nftlb.agent.kube_proxy.takeover import Ports, until_proxy_serves
@@ -18,8 +18,12 @@ from kube_nftlb.kube.resources import NFTLB_NODES
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.settings import NftlbSettings
 
+GRACE_S = 120.0
+"""The pod's terminationGracePeriodSeconds."""
 HAND_OVER_S = 90.0
-"""Maximum time in seconds for kube-proxy to have rules. The pod's terminationGracePeriodSeconds are 120."""
+"""Maximum time in seconds for kube-proxy to have rules."""
+_REMOVAL_S = 10.0
+"""Of the time in seconds that remains, what is for all else but nftlb: it was told to end, too, and may hang."""
 
 _log = structlog.get_logger()
 
@@ -69,14 +73,16 @@ async def shutdown_reason(
     return ShutdownReason.RESTART
 
 
-async def clean_up(why: ShutdownReason, kube: Kube, own_node: OwnNode, settings: NftlbSettings, nft: Nft) -> None:
-    """Remove all of kube-nftlb from this node, unless the agent only restarts.
+async def clean_up(
+    why: ShutdownReason, kube: Kube, own_node: OwnNode, settings: NftlbSettings, nft: Nft, within_s: float
+) -> None:
+    """Remove all of kube-nftlb from this node, unless the agent only restarts. After ``within_s`` it is killed.
 
     Raises KernelError if a table cannot be removed.
     """
     if why is ShutdownReason.RESTART:
         return
-    await clean(settings, nft)
+    await clean(settings, nft, min(max(within_s - _REMOVAL_S, 1.0), NFTLB_S))
     if why is ShutdownReason.UNINSTALL:
         _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
         return

@@ -67,13 +67,10 @@ async def test_an_nftlb_that_lives_has_no_farms_that_it_could_write_again(
     assert tables() == [FOREIGN]
 
 
-async def test_nobody_waits_long_for_an_nftlb_that_hangs(
-    nftlb: Daemon, settings: NftlbSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cleanup, "NFTLB_S", 0.3)
+async def test_nobody_waits_long_for_an_nftlb_that_hangs(nftlb: Daemon, settings: NftlbSettings) -> None:
     nftlb.process.send_signal(signal.SIGSTOP)
     try:
-        await cleanup.clean(settings, Nft.open())
+        await cleanup.clean(settings, Nft.open(), 0.3)
         assert tables() == [FOREIGN]
     finally:
         nftlb.process.send_signal(signal.SIGCONT)

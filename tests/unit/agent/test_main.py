@@ -12,7 +12,7 @@ import pytest
 
 from kube_nftlb.agent import main
 from kube_nftlb.agent.duties import Agent, Duty
-from kube_nftlb.agent.shutdown import ShutdownReason
+from kube_nftlb.agent.shutdown import GRACE_S, ShutdownReason
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.settings import AgentSettings
 
@@ -31,6 +31,7 @@ class Running:
     def __init__(self) -> None:
         self.alive: set[str] = set()
         self.looks: list[tuple[str, set[str]]] = []
+        self.remaining_s = 0.0
         self._stopping = asyncio.Event()
 
     async def open(self, _settings: AgentSettings, _stack: AsyncExitStack) -> Agent:
@@ -67,10 +68,12 @@ class Running:
 
     async def shutdown_reason(self, *_: object, **__: object) -> ShutdownReason:
         self._look("shutdown_reason")
+        await asyncio.sleep(0.1)
         return ShutdownReason.RESTART
 
-    async def clean_up(self, *_: object) -> None:
+    async def clean_up(self, *arguments: Any) -> None:
         self._look("take away")
+        *_, self.remaining_s = arguments
 
     def _look(self, when: str) -> None:
         self.looks.append((when, set(self.alive)))
@@ -89,3 +92,4 @@ async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pyt
         ("stop", {"reconcile", "health", "watch"}),
         ("take away", set()),
     ]
+    assert GRACE_S - 60 < running.remaining_s < GRACE_S - 0.1, "of the time until it is killed"

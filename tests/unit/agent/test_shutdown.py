@@ -1,15 +1,17 @@
 """The agent's rules when it stops."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from kube_nftlb import errors
+from kube_nftlb.agent import shutdown
 from kube_nftlb.agent.kube_proxy.rules import Fingerprint, ProxyRules
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.shutdown import HAND_OVER_S, ShutdownReason, shutdown_reason
+from kube_nftlb.agent.shutdown import GRACE_S, HAND_OVER_S, ShutdownReason, shutdown_reason
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.kube.client import Kube
 from tests.fakes.clock import FakeClock
@@ -161,3 +163,23 @@ async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
 async def test_its_rules_stay_without_a_daemon_set(node: Node) -> None:
     node.daemon_set = None
     assert await node.ends() is ShutdownReason.RESTART
+
+
+@pytest.mark.parametrize(("remaining_s", "nftlb_s"), [(GRACE_S, 60), (GRACE_S - HAND_OVER_S, 20), (5, 1)])
+async def test_an_nftlb_that_hangs_leaves_time_to_remove_the_tables(
+    node: Node, monkeypatch: pytest.MonkeyPatch, remaining_s: float, nftlb_s: float
+) -> None:
+    given: list[float] = []
+
+    async def clean(_settings: object, _nft: object, patience_s: float = 60) -> None:
+        given.append(patience_s)
+
+    monkeypatch.setattr(shutdown, "clean", clean)
+    unused = cast("Any", None)
+    await shutdown.clean_up(ShutdownReason.UNINSTALL, unused, node.own_node, unused, unused, remaining_s)
+    assert given == [nftlb_s]
+
+
+def test_the_grace_is_the_charts() -> None:
+    template = (Path(__file__).parents[3] / "charts/kube-nftlb/templates/agent.yaml").read_text()
+    assert f"terminationGracePeriodSeconds: {GRACE_S:g}\n" in template
