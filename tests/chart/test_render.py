@@ -13,7 +13,7 @@ import kube_nftlb
 from kube_nftlb.api.schema import crd
 from kube_nftlb.environment import described
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
-from tests.chart.render import CHART, VALUES, by_key, comparable, golden, helm, render
+from tests.chart.render import BGP, CHART, VALUES, by_key, comparable, golden, helm, render
 from tools import chart
 
 pytestmark = pytest.mark.timeout(600)
@@ -372,6 +372,19 @@ def test_in_another_namespace_the_policies_mean_the_accounts_there() -> None:
     assert "kube-nftlb-system" not in text
     assert "system:serviceaccount:elsewhere:kube-nftlb-operator" in text
     assert "system:serviceaccount:elsewhere:kube-nftlb-agent" in text
+
+
+def test_names_that_yaml_reads_as_numbers_are_texts() -> None:
+    values = {
+        "image": {"pullSecrets": ["1"]},
+        "addresses": {"enabled": True, "bgp": {**BGP, "bird": {"passwordSecret": "2"}}},
+    }
+    done = helm("template", "123", str(CHART), "--namespace", "2024", values=values)
+    for body in filter(None, yaml.safe_load_all(done.stdout)):
+        metadata = body["metadata"]
+        assert isinstance(metadata.get("namespace", ""), str), metadata
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "123"
+    assert all(f'{key}: "{value}"' in done.stdout for key, value in (("name", "1"), ("secretName", "2")))
 
 
 def test_a_package_of_the_chart_is_the_chart(tmp_path: Path) -> None:
