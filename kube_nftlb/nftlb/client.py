@@ -58,7 +58,7 @@ class NftlbClient:
         self._key_file = key_file
         self._key = ""
         self._restarted = False
-        """True if the daemon of ``_key`` is not the one whose farms were read last."""
+        """True if the daemon of ``_key`` is not the one that was ``adopted`` last."""
         self.patience_s = TIMEOUT_S
         """Maximum time in seconds to wait for an answer."""
         self._lock = asyncio.Lock()
@@ -87,23 +87,29 @@ class NftlbClient:
         await self._http.aclose()
 
     def restarted(self) -> bool:
-        """Return True if the daemon was restarted since its farms were last read: each start makes a new key."""
+        """Return True if the daemon was restarted since it was last ``adopted``: each start makes a new key."""
         try:
             return self._restarted or self._key_file.read_text().strip() != self._key
         except OSError:
             return True
+
+    def adopted(self) -> bool:
+        """Note that the caller goes on from the farms that it has read. Return True if a request met a restart before.
+
+        Whoever only reads the farms does not: the restart would be lost on who has to send again what it has not.
+        """
+        restarted, self._restarted = self._restarted, False
+        return restarted
 
     async def farms(self) -> dict[str, objects.Farm]:
         """Return all farms that nftlb has, by name. Raises NftlbUnreachableError, also if the answer makes no sense."""
         request = Request("GET", "/farms")
         try:
             body: dict[str, Any] = json.loads(await self.send(request))
-            farms = objects.parse(body)
+            return objects.parse(body)
         except (errors.NftlbError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
             raise errors.NftlbUnreachableError(message) from error
-        self._restarted = False
-        return farms
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""

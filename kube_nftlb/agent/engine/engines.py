@@ -233,7 +233,8 @@ class Engines:
         was_away = bool(self.unreachable)
         try:
             if was_away or (self._nftlb.restarted() and not self._nftlb.sent):
-                await self._nftlb.load()
+                # After an answer that left doubt it may have been read already, with nothing in it.
+                self._has_returned |= await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
             if was_away:
                 # It may answer, and not tell what it has.

@@ -33,12 +33,15 @@ async def test_another_daemon_is_noticed_though_a_request_has_taken_its_key(tmp_
     (tmp_path / "key").write_text("first")
     talk = client(tmp_path, nftlb.transport())
     await talk.farms()
+    talk.adopted()
     assert not talk.restarted()
     nftlb.key = "second"
     (tmp_path / "key").write_text("second")
     await talk.change(POST)
     assert talk.restarted()
     await talk.farms()
+    assert talk.restarted(), "whoever reads the farms may not send those again that it has not"
+    assert talk.adopted()
     assert not talk.restarted()
 
 

@@ -117,6 +117,7 @@ class NftlbEngine:
             raise errors.EngineUnreachableError(LACKS_PATCHES)
         # A farm that stays as an earlier agent left it is never told what it has.
         await self.mirror.sync(None if self._loaded else self._startup_file.read_ingress())
+        restarted = self._client.adopted() or restarted
         if restarted:
             self.mirror.forget_sessions()
         await self.mirror.restore_sessions()

@@ -183,6 +183,18 @@ async def test_everybody_is_told_once_of_an_nftlb_that_was_read_again_before_it_
     assert await both.engines.maintain(busy=False) is None
 
 
+async def test_an_nftlb_that_was_restarted_without_all_its_farms_is_loaded_anew_though_they_were_read(
+    both: Both,
+) -> None:
+    await both.put(served("nftlb"))
+    assert await both.engines.drift("web--http") is None
+    both.nftlb.farms.clear()
+    both.nftlb.was_restarted = True
+    assert not both.engines.restarted(), "nothing that it has is to be adopted"
+    with pytest.raises(errors.EngineUnreachableError, match="reloading"):
+        await both.engines.maintain(busy=False)
+
+
 async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Both) -> None:
     await both.put(served("nftables"))
     both.nftlb.reachable = False

@@ -8,6 +8,7 @@ import pytest
 from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack.entries import UDP, Entry
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
@@ -142,6 +143,47 @@ async def test_an_nftlb_that_was_restarted_with_an_older_state_gets_the_rest(nod
     (node.folder / "key").write_text("another key")
     node.reader.foreign_changes += 1
     await until(lambda: "b" in node.nftlb.farms["web--http"]["backends"])
+
+
+def one_of_three(name: str, version: int, **more: Any) -> Farm:
+    addresses = [{"ip": f"10.96.0.{ord(name)}", "ports": "80"}]
+    return farm(f"{name}--http", addresses=addresses, generation=version, version=version, **more)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_restart_that_is_met_by_a_change_loses_no_other_farm(node: Node, *, refused: bool) -> None:
+    await node.program([one_of_three("a", 20)], 20)
+    await node.passes(5)
+    await node.change(one_of_three("b", 21), one_of_three("c", 22))
+    node.nftlb.refuses = {"b--http"} if refused else set()
+    node.nftlb.end()
+    assert list(node.nftlb.farms) == ["a--http"], "the start-up file is older"
+    node.put(one_of_three("b", 23, scheduler="weight"))
+    await until(lambda: bool(node.reason("b--http")) == refused and node.nftlb.farms.keys() >= {"a--http", "c--http"})
+    node.nftlb.refuses = set()
+    await until(lambda: node.nftlb.farms.keys() == {"a--http", "b--http", "c--http"} and node.loop.settled)
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_restart_just_before_a_farm_is_verified_loses_no_other(
+    node: Node, monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
+    await node.program([one_of_three("a", 19), *([one_of_three("c", 20)] if older else [])], 20)
+    await node.passes(5)
+    await node.change(one_of_three("c", 21, backends=[raw_backend("x", "10.244.1.8")]))
+    drift = node.engine.drift
+
+    async def after_a_restart(name: str | None = None) -> str | None:
+        if name == "b--http" and not node.nftlb.ends:
+            node.nftlb.end()
+        return await drift(name)
+
+    monkeypatch.setattr(node.engine, "drift", after_a_restart)
+    node.put(one_of_three("b", 22))
+    await until(lambda: node.nftlb.ends == 1)
+    await node.passes(5)
+    assert node.nftlb.farms.keys() == {"a--http", "b--http", "c--http"}
+    assert node.nftlb.farms["c--http"]["backends"].keys() == {"x"}
 
 
 async def test_a_new_agent_refuses_clients_until_nftlb_has_left_an_address(
