@@ -84,6 +84,12 @@ class Engines:
         """Return where nftlb has a farm, as far as is known: one that moves may be at other listeners there."""
         return _listeners(self._nftlb, name)
 
+    def listeners(self, name: str) -> frozenset[Listener] | None:
+        """Return where engines have a farm; None if nobody knows, because nftlb may have it and is away."""
+        if self.unreachable and name not in self._nftables.sent:
+            return None
+        return self.in_nftables(name) | self.in_nftlb(name)
+
     def is_shadowed(self, listener: Listener, name: str) -> bool:
         """Return True if the engine nftables serves another farm than this where nftlb, which is away, has it.
 

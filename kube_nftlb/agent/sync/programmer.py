@@ -106,7 +106,11 @@ class Programmer:
         def facts(key: FarmKey) -> Facts:
             return self._index.facts(key, links, now)
 
-        return plan(keys, Known(facts, self._index.key, self._engines, self._table.owned, self._changes))
+        planned = plan(keys, Known(facts, self._index.key, self._engines, self._table.owned, self._changes))
+        served = (each.key for each in planned.values() if isinstance(each.decision, Serve))
+        # At once: a farm may change before it is applied.
+        self._state.policies.sending(key for key in served if key is not None)
+        return planned
 
     def _note(self, planned: Planned) -> None:
         """Report the problem of a farm, and have it decided on again when that is due."""

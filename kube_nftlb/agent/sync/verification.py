@@ -102,7 +102,13 @@ class Verification:
             _log.warning("farm cannot be withdrawn", **log_fields(key, self._state.index.get(key)), refused=refused)
             self._state.index.refuse_change(key, None, self._clock.now(), self._timing)
 
+    def _settle(self, key: FarmKey, name: str) -> None:
+        """Forget the policies of listeners that the farm has no more; a change of it that waits is in no engine yet."""
+        if (listeners := self._engines.listeners(name)) is not None:
+            self._state.policies.settle(key, listeners)
+
     def _note_removed(self, key: FarmKey, name: str) -> None:
+        self._settle(key, name)
         if name in self._state.changed:
             self._state.changed.discard(name)
             _log.info("farm removed", **log_fields(key, self._state.index.get(key)))
@@ -124,6 +130,7 @@ class Verification:
             self._state.load_balancers.changes({key: None})
             # It may have spoilt what all share.
             await self._repair.base()
+        self._settle(key, name)
         self._latency.dropped(key)
         what = "its last change" if is_served else "it"
         stays = "it stays as it was" if is_served else "it is not served"
@@ -138,6 +145,7 @@ class Verification:
 
     def _succeed(self, key: FarmKey, name: str, expected: Expected) -> None:
         self._programmer.applier.verified(name)
+        self._settle(key, name)
         farm = self._state.index.get(key)
         if farm is not None and expected.serves:
             self._state.load_balancers.verified(key, expected.in_kernel)
@@ -156,7 +164,6 @@ class Verification:
             problems.current[key] = expected.problem
             return
         problems.clear(key)
-        self._state.policies.settle(key)
         if (problem := self._state.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
             return

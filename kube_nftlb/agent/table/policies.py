@@ -110,10 +110,16 @@ class Policies:
         before = self._references.get(farm)
         self._set(farm, to.after(before) if to is not None and before is not None else to)
 
-    def settle(self, farm: FarmKey) -> None:
-        """Note that a farm has left what its spec has no more."""
+    def sending(self, farms: Iterable[FarmKey]) -> None:
+        """Note that engines are asked for what the specs of farms say."""
+        for farm in farms:
+            if (to := self._references.get(farm)) is not None and not to.may_be_sent:
+                self._references[farm] = to._replace(may_be_sent=True)
+
+    def settle(self, farm: FarmKey, listeners: Collection[Listener]) -> None:
+        """Note that engines have a farm at these listeners alone; it has left all others that its spec has no more."""
         if (to := self._references.get(farm)) is not None and to.earlier:
-            self._set(farm, to._replace(earlier={}))
+            self._set(farm, to.settled(listeners))
 
     def _set(self, farm: FarmKey, to: References | None) -> None:
         for key in _policies_of(self._references.pop(farm, None)):

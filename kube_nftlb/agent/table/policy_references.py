@@ -22,6 +22,8 @@ class References(NamedTuple):
     """True if the farm cannot be parsed, but has source ranges or limits, which cannot be applied then."""
     earlier: Mapping[tuple[str, int], frozenset[frozenset[str]]] = {}
     """As ``at`` for what an earlier spec had, and an engine may still have: all that applied there, or several sets."""
+    may_be_sent: bool = True
+    """False if no engine has been asked for what the spec says."""
 
     def of(self, listener: Listener, node_ips: Collection[str] = ()) -> frozenset[frozenset[str]]:
         """Return those for a listener of a node that has these addresses.
@@ -43,10 +45,16 @@ class References(NamedTuple):
         return self.everywhere.union(*self.somewhere)
 
     def after(self, before: "References") -> "References":
-        """Return these with what those ``before`` apply at listeners that the spec has no more."""
-        had = {place: frozenset((before.everywhere | own,)) for place, own in before.at.items()}
+        """Return these with what those ``before`` apply at listeners that the spec has no more, and an engine may."""
+        sent = before.at if before.may_be_sent else {}
+        had = {place: frozenset((before.everywhere | own,)) for place, own in sent.items()}
         earlier = {place: sets for place, sets in {**before.earlier, **had}.items() if place not in self.at}
-        return self._replace(earlier=earlier)
+        return self._replace(earlier=earlier, may_be_sent=False)
+
+    def settled(self, listeners: Collection[Listener]) -> "References":
+        """Return these with what an earlier spec had at listeners that engines have, and nowhere else."""
+        places = {(ip, each.port) for each in listeners for ip in (each.ip, "")}
+        return self._replace(earlier={place: sets for place, sets in self.earlier.items() if place in places})
 
 
 def references(farm: Farm) -> References:

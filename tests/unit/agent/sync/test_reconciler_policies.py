@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.policy import PolicyKey
 from tests.builders import farm, raw_farm, raw_policy
 from tests.fakes import nft
 from tests.fakes.node import WEB, until
@@ -319,6 +320,61 @@ async def test_a_policy_for_the_whole_farm_also_counts_at_an_address_that_the_en
     assert node.reason() == "NftlbUnreachable"
     denied = [rule for rule in rules_met(node) if rule.endswith("drop")]
     assert [name for name in ("list", "ban") if any(f".{name}-" in rule for rule in denied)] == ["list", "ban"]
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("unsupported", "Unsupported"),
+        ("refused", "Refused"),
+        ("in part another's", "AddressInUse"),
+        ("another's", "AddressInUse"),
+        ("waits", "NftlbUnreachable"),
+        ("changes before it is verified", "PolicyMissing"),
+        ("changes before it is programmed", "PolicyMissing"),
+    ],
+)
+async def test_what_is_remembered_of_a_farm_that_changes_again_and_again_is_bounded(
+    node: Node, what: str, reason: str
+) -> None:
+    taken = [{**OTHER[0], "ports": "80-120"}]
+    owner = farm("old--http", engine="nftables", created="2020-01-01T00:00:00Z", addresses=taken)
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("10.96.0.11",)}), {})
+    await node.program([guarded(), owner], 20)
+    node.state.put_policy(raw_policy())
+    if what == "unsupported":
+        node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
+    node.engine.refused = {"web--http": "no"} if what == "refused" else {}
+    node.engine.reachable, node.engine.hangs = what != "waits", True
+    await node.passes(2)
+    drift, remembered = node.engine.drift, list[list[int]]()
+
+    def change(number: int) -> None:
+        ip = "10.96.0.11" if what == "another's" else "10.96.1.1"
+        own = {"ip": ip, "ports": str(80 + number), "policies": [f"p{number}"]}
+        addresses = [own, *OTHER] if what == "in part another's" else [own]
+        node.put(farm(version=30 + number, generation=1 + number, addresses=addresses))
+        keys = {number: PolicyKey("default", f"p{number}") for number in range(1, 31)}
+        remembered.append([number for number, key in keys.items() if node.state.policies.referring(key)])
+
+    async def changes_first(name: str | None = None) -> str | None:
+        if name == "web--http" and len(remembered) < 30:
+            change(len(remembered) + 1)
+        return await drift(name)
+
+    if what == "changes before it is verified":
+        node.engine.drift = changes_first  # type: ignore[method-assign]  # noted, and called
+        change(1)
+    else:
+        for number in range(1, 31):
+            change(number)
+            if what != "changes before it is programmed":
+                await node.settle(30 + number)
+    await node.settle(60)
+    assert node.reason() == reason
+    assert max(map(len, remembered)) <= 3, "what the engine has, what it was asked for, and what it is to have now"
+    stays = what in ("unsupported", "refused", "waits")
+    assert rules_met(node) == (DENIES if stays else []), "it is guarded where it is, and nowhere else"
 
 
 @pytest.mark.parametrize("spec", [{"addresses": [{"sourceRanges": ["10.0.0.0/8"]}]}, {"limits": {"new": "5/second"}}])

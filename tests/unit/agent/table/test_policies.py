@@ -257,10 +257,23 @@ def test_a_listener_that_a_farm_has_left_needs_no_policies_any_more() -> None:
         assert policies.referring(key) == 1
     assert policies.problem(KEY) is None
     assert not policies.rules(KEY, "web--http", "ipv4", [Listener("10.96.0.11", "TCP", 80)]).elements
-    policies.settle(KEY)
+    policies.settle(KEY, [old])
+    assert policies.rules(KEY, "web--http", "ipv4", [old]).elements, "an engine still has it"
+    policies.settle(KEY, [Listener("10.96.0.11", "TCP", 80)])
     assert policies.referring(key) == 0
     policies.refer(KEY, references(farm(addresses=[own])))
     assert policies.rules(KEY, "web--http", "ipv4", [old]).elements, "it has come back"
+
+
+def test_a_listener_of_which_no_engine_was_told_is_not_remembered() -> None:
+    policies = Policies()
+    for number in range(5):
+        address = {"ip": f"10.96.0.{number}", "ports": "80", "policies": [f"p{number}"]}
+        policies.refer(KEY, references(farm(addresses=[address])))
+        if number == 2:
+            policies.sending([KEY])
+    referred = [policies.referring(PolicyKey("default", f"p{number}")) for number in range(5)]
+    assert referred == [1, 0, 1, 0, 1], "the first may be that of an earlier agent"
 
 
 def test_a_policy_is_changed_without_a_look_at_the_farms_that_do_not_refer_to_it(
