@@ -109,7 +109,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.probe_address is not None:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
-    drains = Drains(state.draining, connections, reconciler.progress, reporter.changed)
+    drains = Drains(state.draining, state.may_serve, connections, reconciler.progress, reporter.changed)
     node_watch = NodeWatch(kube, state, own_node, settings, reporter.set_nodes, announcing)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     node_watch.on_facts = health_checks.hosts_changed

@@ -10,14 +10,20 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.agent.sync.progress import Progress
-from kube_nftlb.api.conflicts import farm_key
+from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.node import DRAINING_SHOWN_MAX, DrainingBackend, NodeDraining
 from kube_nftlb.netfilter.conntrack.table import Address
+from kube_nftlb.reasons import FailureReason
 
 INTERVAL_S = 5.0
 _REST = 20
 """The node counts for at most one part in so many of the time, however many connections it tracks."""
+
+_STAYS: frozenset[FailureReason] = frozenset(
+    {"Refused", "Unsupported", "NftlbDefect", "NftlbUnreachable", "KernelFeatureMissing"}
+)
+"""The reasons for which a farm stays as it was, though another state is asked for."""
 
 _log = structlog.get_logger()
 
@@ -30,16 +36,21 @@ class Counts(Protocol):
 
 
 class Drains:
-    """Counts while anything drains. ``farms`` returns those that may, with their backends."""
+    """Counts while anything drains. ``farms`` returns those that may, with their backends.
+
+    ``may_serve`` returns True for a farm whose clients an engine serves, as far as is known.
+    """
 
     def __init__(
         self,
         farms: Callable[[], Iterable[Farm]],
+        may_serve: Callable[[FarmKey], bool],
         counter: Counts,
         progress: Progress,
         on_change: Callable[[], None],
     ) -> None:
         self._farms = farms
+        self._may_serve = may_serve
         self._counter = counter
         self._progress = progress
         self._on_change = on_change
@@ -62,8 +73,8 @@ class Drains:
         # What is programmed by now may get no new connections while they are counted.
         watermark = self._progress.watermark
         farms = list(self._farms())
-        if any(self._is_refused(farm) for farm in farms if draining([farm])):
-            # The kernel may still send it new connections.
+        if any(self._stays(farm_key(farm)) for farm in farms if draining([farm])):
+            # The kernel may still send new connections to what is to drain.
             watermark = min(watermark, int(self._progress.draining.watermark or 0))
         backends = draining(farms)
         counted = await self._counter.count(backends) if backends else Counter[Address]()
@@ -71,9 +82,9 @@ class Drains:
         if self._progress.draining != before:
             self._on_change()
 
-    def _is_refused(self, farm: Farm) -> bool:
-        problem = self._progress.problems.get(farm_key(farm))
-        return problem is not None and problem.reason == "Refused"
+    def _stays(self, key: FarmKey) -> bool:
+        problem = self._progress.problems.get(key)
+        return problem is not None and problem.reason in _STAYS and self._may_serve(key)
 
 
 def draining(farms: Iterable[Farm]) -> set[Address]:

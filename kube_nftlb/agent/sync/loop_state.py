@@ -175,6 +175,12 @@ class LoopState:
             if farm is not None and may_drain(farm.spec):
                 yield self.resolved(farm)
 
+    def may_serve(self, key: FarmKey) -> bool:
+        """Return True if an engine sends a farm's clients somewhere; also if nobody can tell, as nftlb is away."""
+        name = names.node_farm_name(*key)
+        sent = self._engines.sent.get(name)
+        return not sent.refuses if sent is not None else self._engines.listeners(name) is None
+
     def has_listener(self, listener: Listener) -> bool:
         """Return True if an engine has a listener."""
         return bool(self._engines.owners([listener]))

@@ -11,9 +11,15 @@ from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack.table import Address
+from kube_nftlb.reasons import FailureReason
 from tests.builders import farm, raw_backend
+from tests.fakes.node import WEB
 
 A, B = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", 80)
+
+
+def served(_: FarmKey) -> bool:
+    return True
 
 
 class Counted:
@@ -45,14 +51,14 @@ def test_backends_drain_by_their_own_state_and_by_that_of_the_farm(spec: Any, ad
 
 async def test_nothing_is_counted_while_nothing_drains() -> None:
     counted, progress, changes = Counted(), Progress(watermark=7), list[None]()
-    await Drains(lambda: [farm()], counted, progress, lambda: changes.append(None)).look()
+    await Drains(lambda: [farm()], served, counted, progress, lambda: changes.append(None)).look()
     assert (counted.asked, changes, progress.draining.watermark) == ([], [], "")
 
 
 async def test_each_new_count_is_reported_with_how_far_the_node_was() -> None:
     counted, progress, changes = Counted(), Progress(watermark=7), list[None]()
     farms: list[Farm] = [farm(backends=[{**A, "state": "drain"}])]
-    drains = Drains(lambda: farms, counted, progress, lambda: changes.append(None))
+    drains = Drains(lambda: farms, served, counted, progress, lambda: changes.append(None))
     counted.connections[("10.244.1.2", 8080)] = 2
     await drains.look()
     assert (progress.draining.watermark, progress.draining.connections, len(changes)) == ("7", 2, 1)
@@ -66,17 +72,28 @@ async def test_each_new_count_is_reported_with_how_far_the_node_was() -> None:
     assert (progress.draining.backends, len(changes)) == (0, 3)
 
 
-async def test_nobody_takes_for_drained_what_the_kernel_refuses_to_drain() -> None:
-    counted, progress = Counted(), Progress(watermark=7)
-    drains = Drains(lambda: [farm(backends=[{**A, "state": "drain"}])], counted, progress, lambda: None)
+@pytest.mark.parametrize(
+    "reason", ["Refused", "Unsupported", "NftlbDefect", "NftlbUnreachable", "KernelFeatureMissing"]
+)
+async def test_nobody_takes_for_drained_what_stays_as_it_was(reason: FailureReason) -> None:
+    counted, progress, serving = Counted(), Progress(watermark=7), {WEB}
+    farms = [farm(backends=[{**A, "state": "drain"}])]
+    drains = Drains(lambda: farms, serving.__contains__, counted, progress, lambda: None)
     await drains.look()
-    progress.problems[FarmKey("default", "web--http")] = Problem("Refused", "out of memory")
+    progress.problems[WEB] = Problem(reason, "out of memory")
     progress.watermark = 9
     await drains.look()
     assert progress.draining.watermark == "7"
-    progress.problems.clear()
+    serving.clear()
+    await drains.look()
+    assert progress.draining.watermark == "9", "nobody is sent anywhere"
+    progress.watermark = 11
+    serving.add(WEB)
     await drains.look()
     assert progress.draining.watermark == "9"
+    progress.problems[WEB] = Problem("AddressInUse", "it is served at its other addresses")
+    await drains.look()
+    assert progress.draining.watermark == "11"
 
 
 def test_a_report_is_bounded_and_has_the_busiest_first() -> None:

@@ -135,6 +135,35 @@ async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often
     assert node.engine.repaired == []
 
 
+async def test_a_farm_is_served_whose_change_is_refused_and_one_that_was_never_taken_or_refuses_clients_is_not(
+    node: Node,
+) -> None:
+    node.engine.refused["web--http"] = "out of memory"
+    await node.program([farm()], 20)
+    assert not node.state.may_serve(WEB)
+    node.engine.refused.clear()
+    await node.change(farm(generation=2, version=21))
+    assert node.state.may_serve(WEB)
+    node.engine.refused["web--http"] = "out of memory"
+    await node.change(farm(generation=3, version=22, scheduler="weight"))
+    assert (node.reason(), node.state.may_serve(WEB)) == ("Refused", True)
+    node.engine.refused.clear()
+    node.engine.blockers["web--http"] = Blocker("PortsDiffer", "no", refuse_clients=True)
+    await node.change(farm(generation=4, version=23))
+    assert not node.state.may_serve(WEB)
+
+
+async def test_a_farm_may_be_served_that_only_an_nftlb_knows_that_is_away(node: Node) -> None:
+    other = farm("other--http", engine="nftables", addresses=[{"ip": "10.96.0.11", "ports": "80"}])
+    await node.program([farm(), other], 20)
+    await node.restart_agent()
+    node.engine.farms.clear()
+    node.engine.reachable, node.engine.hangs = False, True
+    await node.program([farm(), other], 20)
+    assert node.reason() == "NftlbUnreachable"
+    assert node.state.may_serve(WEB)
+
+
 async def test_an_update_that_is_refused_leaves_the_farm_as_it_was_and_is_retried(node: Node) -> None:
     await node.program([farm()], 20)
     node.engine.refused["web--http"] = "out of memory"
