@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
 import structlog
@@ -28,19 +28,25 @@ class AgentHealth:
     def __init__(
         self,
         progress: Progress,
+        may_serve: Callable[[FarmKey], bool],
         own_node: OwnNode,
         sync_overdue_s: float,
         clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
     ) -> None:
+        """``may_serve`` returns True for a farm whose clients an engine serves, as far as is known."""
         self._progress = progress
+        self._may_serve = may_serve
         self._own_node = own_node
         self._sync_overdue_s = sync_overdue_s
         self._clock = clock
 
-    def serves(self, farms: Iterable[FarmKey]) -> bool:
-        """Return True once all farms have been programmed, unless changes are overdue that may concern these farms."""
+    def serves(self, farms: Collection[FarmKey]) -> bool:
+        """Return True if any of these farms is served, once all farms have been programmed.
+
+        False while changes are overdue that may concern these.
+        """
         lag = self._progress.lag_of(farms)
-        return lag.done_at is not None and not self._overdue(lag)
+        return lag.done_at is not None and not self._overdue(lag) and any(map(self._may_serve, farms))
 
     def _overdue(self, lag: Lag) -> bool:
         return lag.overdue(self._sync_overdue_s, self._clock.now())
