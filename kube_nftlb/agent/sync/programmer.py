@@ -146,6 +146,8 @@ class Programmer:
             is_gone = each.change.is_withdrawal and name not in refused
             if is_gone and each.key is not None and self._index.is_removed(each.key):
                 self._index.forget(each.key)
+                # One may have been found while it was being deleted.
+                self._state.problems.forget(each.key)
 
     def _instead_of_refused(self, subject: str) -> Contents:
         if (policy := policy_of(subject)) is not None:

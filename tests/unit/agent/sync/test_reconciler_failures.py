@@ -259,6 +259,34 @@ async def test_an_update_that_the_kernel_silently_refuses_leaves_the_farm_as_it_
     assert node.engine.farms["web--http"].version.generation == 1
 
 
+@pytest.mark.parametrize("during", ["the plan", "the verification"])
+async def test_a_farm_that_is_deleted_while_a_problem_of_it_is_found_is_not_reported_for_ever(
+    node: Node, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    await node.program([farm()], 20)
+    if during == "the plan":
+        node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
+    else:
+        node.engine.refused["web--http"] = "out of memory"
+    works, method = (node.pod_links, "provide") if during == "the plan" else (node.engine, "revert")
+    finds, removed = getattr(works, method), list[object]()
+
+    async def removed_meanwhile(what: object) -> object:
+        outcome = await finds(what)
+        if not removed:
+            node.engine.refused.clear()
+            node.remove(WEB, 22)
+            removed.append(what)
+        return outcome
+
+    monkeypatch.setattr(works, method, removed_meanwhile)
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await node.settle(22)
+    assert removed
+    assert not node.engine.farms
+    assert not node.loop.progress.problems
+
+
 async def test_a_farm_whose_removal_is_refused_is_removed_later(node: Node) -> None:
     await node.program([farm()], 20)
     node.engine.refused["web--http"] = "out of memory"
