@@ -101,7 +101,11 @@ class Applier:
 
     async def revert(self, name: str) -> bool:
         """Serve a farm as it was when it was last verified. Return False if its engine cannot."""
-        before = self._verified.get(name, {})
+
+        def has_another(listener: Listener) -> bool:
+            return bool(self._engines.owners([listener]) - {name})
+
+        before = {owner: layout.without(each, has_another) for owner, each in self._verified.get(name, {}).items()}
         both = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
         if await self._table.update(both) or not await self._engines.revert(name):
             return False

@@ -5,6 +5,7 @@ here and in ``steps`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -14,7 +15,7 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftlb import groups, marks, steering
-from kube_nftlb.agent.engine.nftlb.mirror import Mirror, listeners
+from kube_nftlb.agent.engine.nftlb.mirror import TAKEN, Mirror, listeners
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.steps import plan_steps
@@ -168,7 +169,7 @@ class NftlbEngine:
             # Two farms never share a listener, and one that is refused stays where it is.
             if refused and farm is not None and self.sent.owners(list(farm.listeners)) & refused.keys() - {name}:
                 targets.pop(name, None)
-                refused.setdefault(name, "a farm that cannot be changed has an address of it")
+                refused.setdefault(name, TAKEN)
         return targets, refused
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
@@ -222,9 +223,16 @@ class NftlbEngine:
         await self._connections.rules_back(self.mirror.sent)
 
     async def revert(self, name: str) -> bool:
-        """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
-        if (farm := self._startup_file.farm(name)) is None:
+        """See ``Engine``. nftlb may have taken a change that the kernel has refused.
+
+        Addresses that other farms have got meanwhile do not come back.
+        """
+        if (before := self._startup_file.farm(name)) is None:
             return False
+        addresses = {key: each for key, each in before.addresses.items() if not self._is_taken(before, each)}
+        if before.addresses and not addresses:
+            return False
+        farm = replace(before, addresses=addresses)
         refused, _ = await self._carry_out({name: farm})
         self._targets[name] = farm
         return name not in refused and await self.drift(name) is None
@@ -255,6 +263,9 @@ class NftlbEngine:
         except OSError as error:
             self._unsaved = _cannot_save(error)
         return self._unsaved
+
+    def _is_taken(self, farm: objects.Farm, address: objects.Address) -> bool:
+        return self._in_conflict(replace(farm, addresses={address.name: address}))
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
         return bool(self.sent.owners(set(listeners(farm))) - {farm.name})

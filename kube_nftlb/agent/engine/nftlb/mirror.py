@@ -31,6 +31,9 @@ _PATIENCE_PER_BYTE_S = 0.0001
 _PATIENCE_PER_BACKEND_S = 0.005
 """The same, for each backend of the farms that it rewrites."""
 
+TAKEN = "a farm that cannot be changed has an address of it"
+"""Why a farm is refused that is to get what another does not leave: two never share a listener in nftlb."""
+
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 
 _T = TypeVar("_T")
@@ -134,9 +137,14 @@ class Mirror:
         """Carry out steps, and add to ``sessions`` those that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
         for batch in _batches(steps, alone=self._suspects):
+            failed.update({step.name: TAKEN for step in batch if step.name not in failed and self._is_taken(step)})
             if remaining := [step for step in batch if step.name not in failed]:
                 failed.update(await self._attempt(remaining, sessions))
         return failed
+
+    def _is_taken(self, step: Step) -> bool:
+        """Return True if another farm has what a step adds: the step that was to free it has failed."""
+        return isinstance(step, PutFarm) and bool(self.sent.owners(set(listeners(step.farm))) - {step.name})
 
     @contextlib.contextmanager
     def _restoring_later(self, sessions: Mapping[str, Remembered]) -> Iterator[None]:

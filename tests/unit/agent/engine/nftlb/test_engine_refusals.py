@@ -1,6 +1,7 @@
 """What nftlb refuses, or the kernel refuses to nftlb, leaves a farm as it was, is told, and is tried again."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,54 @@ async def test_a_removal_that_nftlb_refuses_is_retried(node: Node) -> None:
     assert "web--http" in node.nftlb.farms
     node.nftlb.refuses.clear()
     await until(lambda: "web--http" not in node.nftlb.farms)
+
+
+def at(*last: int) -> list[dict[str, Any]]:
+    return [{"ip": f"10.96.0.{each}", "ports": "80"} for each in last]
+
+
+def shared(node: Node) -> set[str]:
+    """The addresses that two farms have in nftlb."""
+    ips = [address["ip-addr"] for each in node.nftlb.farms.values() for address in each["addresses"].values()]
+    return {ip for ip in ips if ips.count(ip) > 1}
+
+
+LEAVES, GETS, GOES = "DELETE /farms/web--http/addresses", '"10.96.0.3"', "DELETE /farms/web--http"
+
+
+@pytest.mark.parametrize(("refused", "stays"), [(LEAVES, {1, 2}), (GETS, {1}), (GOES, {1, 2})])
+async def test_two_farms_never_share_an_address_though_nftlb_refuses_that_one_leaves_it_or_gets_another(
+    node: Node, monkeypatch: pytest.MonkeyPatch, refused: str, stays: set[int]
+) -> None:
+    def web(*last: int, **more: Any) -> Farm:
+        addresses = [{"ip": f"10.96.0.{each}", **LIMITED} for each in last]
+        return farm(created="2020-01-01T00:00:00Z", addresses=addresses, **more)
+
+    def addresses(name: str) -> set[str]:
+        return {each["ip-addr"] for each in node.nftlb.farms.get(name, {"addresses": {}})["addresses"].values()}
+
+    await served(node, web(1, 2))
+    node.nftlb.refuses.add(refused)
+    answer, shared = node.nftlb.answer, set[str]()
+
+    def answered(method: str, path: str, body: bytes) -> tuple[int, str]:
+        outcome = answer(method, path, body)
+        shared.update(addresses("web--http") & addresses("taking--http"))
+        return outcome
+
+    monkeypatch.setattr(node.nftlb, "answer", answered)
+    if refused == GOES:
+        node.remove(WEB, 21)
+    else:
+        node.put(web(*((1,) if refused == LEAVES else (1, 3)), generation=2, version=21))
+    node.put(farm("taking--http", version=22, addresses=[{"ip": "10.96.0.2", "ports": "80"}]))
+    await node.settle(22)
+    await node.passes(90)
+    assert addresses("web--http") == {f"10.96.0.{each}" for each in stays}
+    assert {f"tcp . {ip} . 80" for ip in addresses("taking--http")}.isdisjoint(node.nft.sets["source-ranges-ip"])
+    node.nftlb.refuses.clear()
+    await until(lambda: addresses("taking--http") == {"10.96.0.2"} and not node.loop.progress.problems)
+    assert not shared
 
 
 async def test_clients_are_kept_out_of_where_a_refused_farm_still_is(node: Node) -> None:
