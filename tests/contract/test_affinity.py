@@ -203,6 +203,7 @@ async def test_the_map_of_a_namespace_goes_with_its_last_farm_that_remembers_cli
 
 async def test_farms_that_are_restored_keep_their_numbers_and_new_ones_get_others(node: Node, tmp_path: Path) -> None:
     await apply(node, [web(f"team-{number}", VIPS[number], *ENDPOINTS) for number in (0, 1)])
+    await node.engine.begin(dict)
     await node.engine.aclose()
     nft(f"delete table inet {TABLE}")
     again = await Node.open(tmp_path)

@@ -19,6 +19,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.engine.nftables.reading import TableElements
+from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout
@@ -235,6 +236,7 @@ async def test_a_change_beside_damage_is_made(node: Node, damage: str) -> None:
 async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: Node, tmp_path: Path) -> None:
     await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
     await node.put("limited", spec(VIPS[1], ENDPOINTS[0]) | {"addresses": [LIMITED]})
+    await node.engine.begin(dict)
     await node.engine.aclose()
     nft("flush ruleset")
     booted = await Node.open(tmp_path)
@@ -244,10 +246,26 @@ async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: No
     booted.close()
 
 
+async def test_an_agent_that_ends_before_it_knows_what_restricts_farms_does_not_save_them(
+    node: Node, tmp_path: Path
+) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    await node.put("limited", spec(VIPS[1], ENDPOINTS[0]) | {"addresses": [LIMITED]})
+    await node.engine.begin(dict)
+    await node.engine.aclose()
+    assert list(StateFile(tmp_path / "nftables.json").read()) == ["web"]
+    ending = await Node.open(tmp_path)
+    assert ending.engine.sent.keys() == {"web", "limited"}
+    await ending.engine.aclose()
+    ending.close()
+    assert list(StateFile(tmp_path / "nftables.json").read()) == ["web"]
+
+
 async def test_farms_that_come_after_a_restore_have_numbers_of_their_own(node: Node, tmp_path: Path) -> None:
     sticky = {"persistence": "srcip", "scheduler": "weight"}
     for number in range(2):
         await node.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+    await node.engine.begin(dict)
     await node.engine.aclose()
     nft("flush ruleset")
     booted = await Node.open(tmp_path)

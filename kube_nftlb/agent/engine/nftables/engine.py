@@ -230,5 +230,5 @@ class NftablesEngine:
         return None
 
     async def aclose(self) -> str | None:
-        """See ``Engine``."""
-        return self._save(self._clock.now())
+        """See ``Engine``. Before all farms are known, so is not what restricts them: the file stays as it is."""
+        return self._save(self._clock.now()) if self._has_begun else None
