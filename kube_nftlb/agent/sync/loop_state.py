@@ -100,7 +100,7 @@ class LoopState:
             return
         key = farm_key(farm)
         _log.debug("farm seen", **log_fields(key, farm), generation=farm.metadata.generation)
-        self.add(affected, int(farm.metadata.resource_version or 0) if since is None else since)
+        self._changed(affected, int(farm.metadata.resource_version or 0) if since is None else since)
 
     def put_unreadable(
         self, key: FarmKey, problem: Problem, resource_version: int, refers: References | None = None
@@ -112,7 +112,7 @@ class LoopState:
         """
         self.index.put_unreadable(key, refers)
         self.problems.report(key, problem, self.index.get(key))
-        self.add([key], resource_version)
+        self._changed([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """Remove a farm."""
@@ -243,6 +243,11 @@ class LoopState:
         if keys:
             self.progress.changed_at = max(self.progress.changed_at, since)
         self._queue(keys, since)
+
+    def _changed(self, keys: Collection[FarmKey], version: int) -> None:
+        """Queue farms that changed at a resourceVersion. One that fits its budget again did so long ago."""
+        self.progress.changed_at = max(self.progress.changed_at, version)
+        self._queue(keys, max(version, self.seen_version + 1))
 
     def _queue(self, keys: Collection[FarmKey], since: int) -> None:
         self.queue.add(keys, since)

@@ -133,7 +133,8 @@ class Policies:
             self._references[farm] = to
 
     def _change(self, key: PolicyKey, since: int, raw: Json | None) -> None:
-        self._waiting.add(key, since)
+        # One that fits its budget again changed long ago.
+        self._waiting.add(key, max(since, self._seen + 1))
         self._raws[key] = raw
         self.changed_at = max(self.changed_at, since)
 

@@ -1,11 +1,13 @@
 """The loop and what the administrator allows."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.limits import NamespaceLimits
@@ -74,3 +76,22 @@ async def test_a_policy_beyond_the_limit_lets_nobody_in_and_says_so(node: Node) 
     assert "does not fit the limits of its namespace" in problem.message
     node.state.put_policy(raw_policy(version=30))
     await until(lambda: not node.loop.progress.problems)
+
+
+@pytest.mark.parametrize("what", ["farm", "unreadable farm", "policy"])
+async def test_what_fits_its_budget_again_takes_no_watermark_back(node: Node, what: str) -> None:
+    await node.program([farm(policies=["list"], version=899)], 900)
+    node.state.put_policy(raw_policy(name="other", version=900))
+    await until(lambda: node.loop.progress.policy_watermark == 900 and node.loop.settled)
+    added = farm("other--http", version=12, addresses=[{"ip": "10.96.0.11", "ports": "80"}])
+    if what == "farm":
+        node.state.put(added)
+    elif what == "unreadable farm":
+        node.state.put_unreadable(farm_key(added), Problem("Invalid", "spec.mode: what"), 12)
+    else:
+        node.state.put_policy(raw_policy(version=12))
+    assert node.state.has_work
+    while not node.loop.settled:
+        assert (node.loop.progress.watermark, node.state.policies.watermark) == (900, 900)
+        await asyncio.sleep(0)
+    assert what == "policy" or node.loop.progress.changed_at <= 900, "nobody waits for a version that may not come"
