@@ -162,19 +162,22 @@ class Repair:
         """
         comparison = asyncio.create_task(comparing, name="compare")
         now = self._clock.now()
-        self._put_off_since = min(self._put_off_since, now)
-        while now - self._put_off_since < self._timing.put_off_s and not comparison.done():
-            self._state.wake.clear()
-            if self._state.has_work:
-                comparison.cancel()
-                await asyncio.wait([comparison])
-                return False, None
-            woken = asyncio.create_task(self._state.wake.wait(), name="woken")
-            await asyncio.wait([comparison, woken], return_when=asyncio.FIRST_COMPLETED)
-            woken.cancel()
-        outcome = await comparison
-        self._put_off_since = float("inf")
-        return True, outcome
+        since, self._put_off_since = min(self._put_off_since, now), float("inf")
+        try:
+            while now - since < self._timing.put_off_s and not comparison.done():
+                self._state.wake.clear()
+                if self._state.has_work:
+                    self._put_off_since = since
+                    return False, None
+                woken = asyncio.create_task(self._state.wake.wait(), name="woken")
+                try:
+                    await asyncio.wait([comparison, woken], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    woken.cancel()
+            return True, await comparison
+        finally:
+            comparison.cancel()
+            await asyncio.wait([comparison])
 
     async def _audit_some(self, now: float) -> None:
         if self._audit.due(now):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.agent.sync.timing import Timing
 from tests.builders import farm, raw_backend
 from tests.fakes.node import until
@@ -189,6 +190,43 @@ async def test_damage_to_what_all_farms_share_is_found_however_many_changes_come
     assert not changing.done()
     changing.cancel()
     await asyncio.gather(changing, return_exceptions=True)
+
+
+class Comparison:
+    """Compares what all farms share: fails ``until`` a time, and never ends then."""
+
+    def __init__(self, node: Node, until: float) -> None:
+        self._clock, self._until, self._drift = node.clock, until, node.engine.drift
+        self.begun = False
+
+    async def drift(self, name: str | None = None) -> str | None:
+        if name is not None:
+            return await self._drift(name)
+        if self._clock.now() < self._until:
+            raise errors.KernelError("busy")
+        self.begun = True
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_a_comparison_that_has_failed_for_a_while_keeps_no_change_waiting(
+    quiet: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison = Comparison(quiet, quiet.clock.now() + 2 * Timing().put_off_s)
+    monkeypatch.setattr(quiet.engine, "drift", comparison.drift)
+    quiet.reader.foreign_changes += 1
+    await until(lambda: comparison.begun)
+    quiet.put(farm("new--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
+    await until(lambda: "new--http" in quiet.engine.farms, seconds=5)
+
+
+async def test_nothing_is_compared_after_the_loop_was_cancelled(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = Comparison(quiet, 0)
+    monkeypatch.setattr(quiet.engine, "drift", comparison.drift)
+    quiet.reader.foreign_changes += 1
+    await until(lambda: comparison.begun)
+    await quiet.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_all_farms_are_compared_while_others_change_nftables(node: Node) -> None:
