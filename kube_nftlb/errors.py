@@ -26,6 +26,12 @@
 Retry errors that end in ``UnreachableError``, and temporary KubeErrors; others persist until something is changed.
 """
 
+import os
+import re
+from typing import Final
+
+_WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
 
 class KubeNftlbError(Exception):
     """The base class of all errors."""
@@ -129,3 +135,14 @@ class UnhealthyError(KubeNftlbError):
 
 class LabError(KubeNftlbError):
     """The lab cannot do what was requested; the message says what is missing."""
+
+
+def why(error: BaseException) -> str:
+    """Return why something failed, in the words of the system, else of the library: without Python's names."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno:
+            # asyncio replaces the system's words; failures to find a name have numbers that os does not know.
+            return (os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)).lower()
+        cause = cause.__cause__ or next((each for each in cause.args if isinstance(each, BaseException)), None)
+    return str(error) or _WORDS.sub(" ", type(error).__name__).lower()

@@ -61,7 +61,7 @@ def _ask(address: ListenAddress, path: str) -> None:
         answer = connection.getresponse()
         body = answer.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        raise errors.UnhealthyError(f"{host}:{port} does not respond: {error!r}") from error
+        raise errors.UnhealthyError(f"{host}:{port} does not respond: {errors.why(error)}") from error
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK:

@@ -99,7 +99,7 @@ def _text(file: Path) -> str:
     except UnicodeDecodeError:
         raise errors.UsageError(f"cannot read {file}: it is not text") from None
     except OSError as error:
-        raise errors.UsageError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
+        raise errors.UsageError(f"cannot read {file}: {errors.why(error)}") from None
 
 
 def _objects(document: Any, file: str) -> Iterator[JsonObject]:

@@ -121,7 +121,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"its certificates cannot be read ({error.reason or error})"
     if isinstance(error, OSError):
-        return f"{error.filename or 'a file'}: {os.strerror(error.errno).lower() if error.errno else error}"
+        return f"{error.filename or 'a file'}: {errors.why(error)}"
     if isinstance(error, UnicodeDecodeError):
         return "it is not text"
     return str(error) if isinstance(error, yaml.YAMLError | ValueError) else "it is no kubeconfig"

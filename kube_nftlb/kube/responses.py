@@ -1,6 +1,5 @@
 """Read the API server's answers, and say why there are none."""
 
-import os
 import ssl
 from collections.abc import AsyncIterator
 
@@ -72,22 +71,16 @@ def why_unreachable(error: Exception) -> str:
         cause = error.os_error
         if isinstance(cause, ssl.SSLError):
             return f"TLS: {_tls(cause)}"
-        return f"cannot connect to {error.host} port {error.port}: {_system(cause)}"
+        return f"cannot connect to {error.host} port {error.port}: {errors.why(cause)}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection was closed before an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the connection was closed in the middle of the answer"
-    if isinstance(error, OSError) and error.errno is not None:
-        return _system(error)
-    return f"{type(error).__name__}: {error}"
+    return errors.why(error)
 
 
 def _tls(error: Exception) -> str:
     message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
     return str(message).replace("_", " ").lower()
-
-
-def _system(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else str(error)

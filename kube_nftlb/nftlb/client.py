@@ -108,7 +108,7 @@ class NftlbClient:
             body: dict[str, Any] = json.loads(await self.send(request))
             return objects.parse(body)
         except (errors.NftlbError, ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
+            message = f"{request.method} {request.path}: the answer is no list of farms: {errors.why(error)}"
             raise errors.NftlbUnreachableError(message) from error
 
     async def change(self, request: Request) -> None:
@@ -175,7 +175,7 @@ class NftlbClient:
             )
         except (httpx.TransportError, OSError) as error:
             metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
-            raise _unreachable(error)(f"{request.method} {request.path}: {error!r}") from error
+            raise _unreachable(error)(f"{request.method} {request.path}: {errors.why(error)}") from error
         finally:
             timer.cancel()
             self._on_request(request, time.perf_counter() - started)
@@ -192,8 +192,8 @@ class NftlbClient:
         try:
             key = self._key_file.read_text().strip()
         except OSError as error:
-            why = f"{self._key_file}: {(error.strerror or str(error)).lower()}"
-            raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {why}") from error
+            where = f"{self._key_file}: {errors.why(error)}"
+            raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {where}") from error
         changed = key != self._key
         self._restarted = self._restarted or (changed and bool(self._key))
         self._key = key

@@ -43,7 +43,7 @@ def ask(port: int, key_file: Path) -> None:
         finally:
             connection.close()
     except (OSError, http.client.HTTPException) as error:
-        raise errors.NftlbUnreachableError(f"nftlb does not answer on 127.0.0.1:{port}: {error!r}") from error
+        raise errors.NftlbUnreachableError(f"nftlb does not answer on 127.0.0.1:{port}: {errors.why(error)}") from error
 
 
 def main() -> int:

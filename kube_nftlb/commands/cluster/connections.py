@@ -1,7 +1,6 @@
 """Connections to the cluster IPs of a Service, whose pods run ``kube-nftlb echo``."""
 
 import asyncio
-import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -81,8 +80,7 @@ async def _ask(target: Target) -> tuple[str, str]:
     except TimeoutError:
         return "", f"no answer within {_TIMEOUT_S:.0f} s"
     except OSError as error:
-        # asyncio's own words name the address once more.
-        return "", os.strerror(error.errno).lower() if error.errno else str(error)
+        return "", errors.why(error)
     return (answer, "") if answer else ("", "closed without an answer")
 
 

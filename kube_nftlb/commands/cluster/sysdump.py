@@ -118,7 +118,7 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
         path.touch(mode=0o600)
         path.write_bytes(_archive(path.name.removesuffix(".tar.gz"), parts, redactor, now))
     except OSError as error:
-        raise errors.UsageError(f"cannot write {path}: {error.strerror}") from error
+        raise errors.UsageError(f"cannot write {path}: {errors.why(error)}") from error
     return path, missing
 
 

@@ -119,7 +119,7 @@ async def _on_another_node(kube: Kube, target: Target, options: TraceOptions, fl
         # Its standard input ends with this program, and with it the trace on the node.
         process = await asyncio.create_subprocess_exec(*prefix, *command, stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
-        raise errors.UnavailableError(f"cannot run {prefix[0]}: {error.strerror}") from error
+        raise errors.UnavailableError(f"cannot run {prefix[0]}: {errors.why(error)}") from error
     assert process.stdin  # noqa: S101 (narrows the type)
     assert process.stdout  # noqa: S101 (narrows the type)
     assert process.stderr  # noqa: S101 (narrows the type)

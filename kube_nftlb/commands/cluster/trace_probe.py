@@ -59,7 +59,7 @@ def send(flow: Flow) -> str:
     except TimeoutError:
         return f"no reply within {TIMEOUT_S:.0f} s"
     except OSError as error:
-        return f"failed: {error.strerror or error}"
+        return f"failed: {errors.why(error)}"
 
 
 def addresses() -> set[str]:

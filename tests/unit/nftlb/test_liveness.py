@@ -47,7 +47,7 @@ def test_it_lives_when_it_answers_whatever_that_is(port: int, tmp_path: Path, mo
 def test_it_does_not_live_when_nobody_answers_or_there_is_no_key_yet(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(errors.NftlbUnreachableError, match="No such file"):
+    with pytest.raises(errors.NftlbUnreachableError, match="no such file"):
         ask(port, tmp_path / "nftlb.key")
     (tmp_path / "nftlb.key").write_text("secret")
     monkeypatch.setenv("KUBE_NFTLB_RUN_DIR", str(tmp_path))
