@@ -1,10 +1,14 @@
 """The command ``kube-nftlb``, also as ``kubectl nftlb``: its commands, how their words are read, how errors end it."""
 
+import contextlib
+import errno
+import logging
 import os
 import re
+import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import typer
@@ -23,12 +27,15 @@ OF_USERS: Final = frozenset(
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
 _ON_NODES: Final = frozenset(("clean", "nftlb"))
 """What people also run by hand, on a node."""
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
 _WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o", "--system-namespace")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
 _BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))
+_SILENCE: Final = logging.NullHandler()
+"""Without any handler, Python writes what libraries log to standard error."""
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -80,20 +87,18 @@ class Commands(TyperGroup):
         return [name for name in names if name in OF_USERS] if ctx.info_name == PLUGIN else names
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. Those of users print no Python error or warning."""
+        """Run a command. Those of users print no Python error or warning, and nothing that libraries log."""
         of_users = ctx.meta[_COMMAND] in OF_USERS | _ON_NODES
         try:
-            with warnings.catch_warnings():
-                if of_users:
-                    warnings.simplefilter("ignore")
+            with _for_users() if of_users else contextlib.nullcontext():
                 return super().invoke(ctx)
         except errors.KubeNftlbError as error:
             typer.echo(f"kube-nftlb: {exits.message_of(error)}", err=True)
             # Those of containers have other statuses to tell their supervisors.
             raise typer.Exit(exits.status_of(error) if of_users else exits.WRONG) from None
         except BrokenPipeError:
-            # Whoever reads has seen enough, such as head. Python would complain again as it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            # Whoever reads has seen enough, such as head.
+            _write_nothing_more()
             raise typer.Exit(exits.WELL) from None
         except KeyboardInterrupt:
             if of_users:
@@ -104,12 +109,42 @@ class Commands(TyperGroup):
         except Exception as error:
             if _is_of_click(error) or not of_users:
                 raise
-            if os.environ.get(_DEBUG):
-                traceback.print_exc()
-            message = printable(" ".join(f"{type(error).__name__}: {error}".split()))
-            where = f"{_DEBUG}=1 shows where"
-            typer.echo(f"kube-nftlb: a defect of this program, please report it: {message} ({where})", err=True)
+            typer.echo(f"kube-nftlb: {_unexpected(error)}", err=True)
             raise typer.Exit(exits.CANNOT_TELL) from None
+
+
+@contextlib.contextmanager
+def _for_users() -> Iterator[None]:
+    """Have nobody print warnings of Python and logs of libraries meanwhile, and write what was printed in the end.
+
+    Raises UnavailableError without a standard output, OSError if it cannot be written.
+    """
+    if sys.stdout is None:
+        raise errors.UnavailableError("standard output is closed")
+    logging.getLogger().addHandler(_SILENCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            # As Python ends, nobody could say why this fails.
+            sys.stdout.flush()
+
+
+def _unexpected(error: Exception) -> str:
+    """Return an error that no command expects as a sentence."""
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        _write_nothing_more()
+        return f"cannot write to standard output: {errors.why(error)}"
+    if os.environ.get(_DEBUG):
+        traceback.print_exc()
+    message = printable(" ".join(f"{type(error).__name__}: {error}".split()))
+    return f"a defect of this program, please report it: {message} ({_DEBUG}=1 shows where)"
+
+
+def _write_nothing_more() -> None:
+    """Have standard output take all: Python writes what remains as it ends, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _is_of_click(error: Exception) -> bool:

@@ -80,7 +80,8 @@ def _renew_token(configuration: Configuration) -> None:
 
 def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:
     """Return the namespace of a context, by default the current one; ``default`` if nothing names one."""
-    _, files = _files(kubeconfig)
+    if not (files := _files(kubeconfig)[1]):
+        return "default"
     try:
         contexts, active = kube_config.list_kube_config_contexts(files)
     except (kube_config.ConfigException, *_BROKEN):
@@ -129,6 +130,8 @@ def _why(error: Exception) -> str:
 
 def _absent(files: str, context: str | None) -> str | None:
     """Return which context, or which user or cluster of the context, a kubeconfig does not have; None if none is."""
+    if not files:
+        return None
     try:
         merged = KubeConfigMerger(files).config.value
         named = {kind: {str(each["name"]): each for each in merged[kind]} for kind in ("contexts", *_PARTS)}

@@ -58,10 +58,13 @@ class ByCommand:
     """By a command, in which ``{node}`` stands for the node's name."""
 
     def __init__(self, template: str) -> None:
-        """Take a command. Raises UsageError if the node's name does not occur in it."""
+        """Take a command. Raises UsageError if the node's name does not occur in it, or a quote is not closed."""
         if _NODE not in template:
             raise errors.UsageError(f"--node-command {template!r} must contain {_NODE}, such as: ssh root@{_NODE}")
-        self._words = shlex.split(template)
+        try:
+            self._words = shlex.split(template)
+        except ValueError as error:
+            raise errors.UsageError(f"--node-command {template!r} cannot be read: {str(error).lower()}") from None
 
     def prefix(self, node: str, *, stdin: bool = False) -> list[str]:  # noqa: ARG002 - it always has it
         """See ``OnNodes``."""
@@ -77,14 +80,17 @@ async def run(nodes: OnNodes, node: str, *command: str) -> Ran:
     """Run a command on a node; it never raises."""
     try:
         argv = [*nodes.prefix(node), *command]
+    except errors.UsageError as error:
+        return Ran("", str(error))
+    try:
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-    except (errors.UsageError, OSError) as error:
-        return Ran("", str(error))
+    except OSError as error:
+        return Ran("", f"cannot run {argv[0]}: {errors.why(error)}")
     try:
         out, err = await asyncio.wait_for(process.communicate(), _PATIENCE_S)
     except TimeoutError:
@@ -92,5 +98,5 @@ async def run(nodes: OnNodes, node: str, *command: str) -> Ran:
         await process.wait()
         return Ran("", f"no answer within {_PATIENCE_S:.0f} s")
     text = " ".join(err.decode(errors="replace").split())[:_STDERR_MAX]
-    problem = f"exit status {process.returncode}: {text}" if process.returncode else ""
+    problem = f"exit status {process.returncode}: {text}".removesuffix(": ") if process.returncode else ""
     return Ran(out.decode(errors="replace"), problem)

@@ -63,8 +63,12 @@ class NodeReports:
         while True:
             try:
                 await self._run(node)
-            except (errors.UsageError, OSError, ValueError) as error:
+            except errors.UsageError as error:
                 self._failed(node, str(error))
+            except OSError as error:
+                self._failed(node, f"cannot run {self._on_nodes.prefix(node)[0]}: {errors.why(error)}")
+            except ValueError as error:
+                self._failed(node, f"its answer is no report of traffic: {error}")
             if node in self.problems:
                 await asyncio.sleep(_RETRY_S)
 
@@ -79,7 +83,7 @@ class NodeReports:
                 self.changed.set()
             status, error = await process.outcome()
         if status:
-            self._failed(node, error)
+            self._failed(node, f"exit status {status}: {error}".removesuffix(": "))
         elif not has_reported:
             self._failed(node, "it ended without a report: does the command pass on standard input?")
 

@@ -52,12 +52,14 @@ async def trace(target: Target, options: TraceOptions) -> bool:
     Raises UsageError if there is no such client or node, and UnavailableError if nothing can be run on the node.
     """
     ip, port = destination(options.destination)
+    if _is_address(options.client) and _version(options.client) != _version(ip):
+        raise errors.UsageError(f"{options.client} and {ip} are of different families")
     if options.local and _is_address(options.client):
         return await _on_this_node(
             target, options, Flow(_address(options.client), ip, options.protocol, port), options.node
         )
     async with connected(target) as kube:
-        client = await trace_names.client(kube, _client(target, options), ipaddress.ip_address(ip).version)
+        client = await trace_names.client(kube, _client(target, options), _version(ip))
         flow = Flow(client.ip, ip, options.protocol, port)
         if options.local:
             return await _on_this_node(target, options, flow, options.node or client.node)
@@ -73,8 +75,6 @@ async def trace(target: Target, options: TraceOptions) -> bool:
 
 
 async def _on_this_node(target: Target, options: TraceOptions, flow: Flow, node: str) -> bool:
-    if ipaddress.ip_address(flow.client).version != ipaddress.ip_address(flow.ip).version:
-        raise errors.UsageError(f"{flow.client} and {flow.ip} are of different families")
     sender = trace_probe.prober(flow.client) if options.send else None
 
     def ready() -> None:
@@ -179,6 +179,10 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _version(text: str) -> int:
+    return ipaddress.ip_address(text).version
 
 
 def _address(text: str) -> str:

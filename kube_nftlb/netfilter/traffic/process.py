@@ -3,13 +3,15 @@
 import asyncio
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from kube_nftlb.netfilter.traffic import report
 from kube_nftlb.netfilter.traffic.report import Report
 
 _ERROR_MAX: Final = 300
+_ENDS_WITHIN_S: Final = 0.5
+"""Time in seconds for a process to end by itself, once its standard input is closed."""
 
 
 class CountingProcess:
@@ -41,6 +43,9 @@ async def counting_process(command: Sequence[str]) -> AsyncIterator[CountingProc
         if process.stdin is not None:
             # It ends with its standard input, also where it is not our own child.
             process.stdin.close()
+        with suppress(TimeoutError):
+            # To kill one that has just ended takes its exit status from asyncio, which then complains.
+            await asyncio.wait_for(process.wait(), _ENDS_WITHIN_S)
         if process.returncode is None:
             process.kill()
             await process.wait()

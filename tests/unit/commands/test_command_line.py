@@ -1,5 +1,7 @@
 """The command line as kubectl's users expect it: which commands it shows, options before and behind them, durations."""
 
+import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -178,3 +180,30 @@ def test_programs_of_containers_keep_their_status(monkeypatch: pytest.MonkeyPatc
     done = run("agent")
     assert done.exit_code == 1
     assert "KUBE_NFTLB_NODE_NAME must be set" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "expected"),
+    [
+        (">/dev/full", "kube-nftlb: cannot write to standard output: no space left on device\n"),
+        (">&-", "kube-nftlb: standard output is closed\n"),
+        ("| true", ""),
+    ],
+)
+def test_where_nothing_can_be_written_this_is_said_once(redirection: str, expected: str) -> None:
+    command = f"set -o pipefail; {sys.executable} -m kube_nftlb version --client {redirection}"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == (expected, exits.CANNOT_TELL if expected else exits.WELL)
+
+
+def test_users_do_not_read_what_libraries_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def noisy(*_: object) -> str:
+        logging.getLogger("a library").warning("Config not found")
+        return ""
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr("kube_nftlb.commands.explain.explain", noisy)
+    done = run("explain", "limits.new")
+    assert "Config" not in done.output + capsys.readouterr().err

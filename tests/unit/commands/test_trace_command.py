@@ -187,6 +187,7 @@ def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
         ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
         ("nobody", {"target": Target(namespace="shop")}, "there is no pod nobody in the namespace shop"),
         ("fd00::1", {"local": True}, "are of different families"),
+        ("fd00::1", {"node": "n1"}, "are of different families"),
         ("198.51.100.7", {"local": True, "send": True}, "cannot send from 198.51.100.7: it is neither an address"),
     ],
 )

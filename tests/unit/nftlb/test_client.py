@@ -53,7 +53,7 @@ async def test_without_a_key_nftlb_counts_as_unreachable(tmp_path: Path) -> None
 async def test_why_nobody_answers_is_told_in_the_words_of_the_system(tmp_path: Path, unused_tcp_port: int) -> None:
     (tmp_path / "key").write_text(KEY)
     talk = NftlbClient(f"http://127.0.0.1:{unused_tcp_port}", tmp_path / "key")
-    with pytest.raises(errors.NftlbUnreachableError, match="^POST /farms: connection refused$"):
+    with pytest.raises(errors.NftlbUnreachableError, match=r"^POST /farms: connection refused$"):
         await talk.change(POST)
     await talk.close()
 

@@ -35,12 +35,15 @@ def test_a_command_may_name_the_node_anywhere() -> None:
     assert ByCommand("ssh 'root@{node}' --").prefix("n1") == ["ssh", "root@n1", "--"]
     with pytest.raises(errors.UsageError, match="must contain"):
         ByCommand("ssh somewhere")
+    with pytest.raises(errors.UsageError, match="cannot be read: no closing quotation"):
+        ByCommand("ssh 'root@{node}")
 
 
 async def test_what_goes_wrong_on_a_node_is_a_sentence() -> None:
     python = ByCommand(f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1])' {{node}}")
     assert await run(python, "no such\ntable") == ("", "exit status 1: no such table")
-    assert "No such file" in (await run(ByCommand("/nowhere {node}"), "n1")).problem
+    assert await run(ByCommand("/nowhere {node}"), "n1") == ("", "cannot run /nowhere: no such file or directory")
+    assert await run(ByCommand("sh -c 'exit 7' {node}"), "n1") == ("", "exit status 7")
     assert await run(ByCommand("echo {node}"), "n1", "x y") == ("n1 x y\n", "")
 
 
@@ -61,11 +64,14 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_namespace_is_that_of_the_option_or_of_the_context(kubeconfig: Path) -> None:
+def test_the_namespace_is_that_of_the_option_or_of_the_context(
+    kubeconfig: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert namespace_of(Target(kubeconfig)) == "shop"
     assert namespace_of(Target(kubeconfig, "two")) == "default"
     assert namespace_of(Target(kubeconfig, "one", "mine")) == "mine"
     assert namespace_of(Target(kubeconfig.parent / "none")) == "default"
+    assert caplog.records == [], "what the library logs reaches users"
 
 
 @pytest.mark.parametrize("target", [Target(Path("/nowhere/config")), Target(context="unknown")])

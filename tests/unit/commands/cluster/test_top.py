@@ -7,7 +7,9 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import top
+from kube_nftlb.commands.cluster.on_nodes import ByCommand, OnNodes
 from kube_nftlb.commands.cluster.top import NodeReports
+from kube_nftlb.netfilter.traffic.process import counting_process
 from kube_nftlb.netfilter.traffic.report import Report, encode
 
 
@@ -22,9 +24,9 @@ class Script:
         return [sys.executable, "-c", self._script, node]
 
 
-async def followed(script: str) -> NodeReports:
+async def followed(script: str | OnNodes) -> NodeReports:
     """Return the reports once something has changed for the first time."""
-    seen = NodeReports(Script(script))
+    seen = NodeReports(Script(script) if isinstance(script, str) else script)
     task = asyncio.create_task(seen.follow("node-1"))
     await asyncio.wait_for(seen.changed.wait(), 60)
     task.cancel()
@@ -52,9 +54,11 @@ async def test_the_newest_report_of_a_node_counts() -> None:
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        ("import sys; sys.exit('kube-nftlb: no such command')", "kube-nftlb: no such command"),
+        ("import sys; sys.exit('kube-nftlb: no such command')", "exit status 1: kube-nftlb: no such command"),
+        ("import sys; sys.exit(7)", "exit status 7"),
+        ("print('no report')", "its answer is no report of traffic: JSON is malformed"),
         ("pass", "it ended without a report: does the command pass on standard input?"),
-        ("print('{}')", "Expected `array`, got `object`"),
+        ("print('{}')", "its answer is no report of traffic: Expected `array`, got `object`"),
         ("print('x' * 3000000)", "chunk"),
     ],
 )
@@ -62,3 +66,16 @@ async def test_what_a_node_says_instead_of_a_report_is_its_problem(script: str, 
     seen = await followed(script)
     assert seen.reports == {}
     assert problem in seen.problems["node-1"]
+
+
+async def test_a_command_that_cannot_be_run_is_named() -> None:
+    seen = await followed(ByCommand("/nowhere/ssh {node}"))
+    assert seen.problems == {"node-1": "cannot run /nowhere/ssh: no such file or directory"}
+
+
+async def test_of_processes_that_end_by_themselves_asyncio_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(30):
+        async with counting_process(("sh", "-c", "echo no report")) as process:
+            with pytest.raises(ValueError, match="JSON is malformed"):
+                await anext(process.reports())
+    assert caplog.records == []
