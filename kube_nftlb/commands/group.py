@@ -30,9 +30,10 @@ _ON_NODES: Final = frozenset(("clean", "nftlb"))
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMMAND: Final = f"{__name__}.command"
 _DEBUG: Final = "KUBE_NFTLB_DEBUG"
-_WITH_VALUE: Final = ("--context", "--kubeconfig", "--namespace", "-n", "--output", "-o", "--system-namespace")
 _WITHOUT: Final = ("--all-namespaces", "-A")
 _SHORT: Final = ("-n", "-o")
+_OF_LOGIN: Final = ("--context", "--kubeconfig", "--as", "--as-uid", "--as-group", "--request-timeout")
+_WITH_VALUE: Final = (*_SHORT, "--namespace", "--output", "--system-namespace", *_OF_LOGIN)
 _BEFORE_COMMANDS: Final = frozenset((*_WITH_VALUE, *_WITHOUT))
 _SILENCE: Final = logging.NullHandler()
 """Without any handler, Python writes what libraries log to standard error."""

@@ -19,12 +19,15 @@ from kubernetes.aio.client.configuration import Configuration
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import kubeconfig as kubeconfigs
 from kube_nftlb.kube import protobuf, responses
+from kube_nftlb.kube.impersonation import Impersonation
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
 Transform = Callable[[JsonObject], JsonObject | None]
 """Returns the part of a listed object to keep, or None to drop it."""
 _T = TypeVar("_T")
+
+_NOBODY = Impersonation()
 
 _LIST_PAGE = 500
 _REQUEST_TIMEOUT_S = 30
@@ -69,8 +72,9 @@ class WatchEvent(NamedTuple):
 class Kube:
     """A connection to the API server, opened by ``Kube.connect``. Close it, or use it as a context manager."""
 
-    def __init__(self, api: ApiClient, servers: ApiServers) -> None:
+    def __init__(self, api: ApiClient, servers: ApiServers, timeout_s: float | None = None) -> None:
         self._api = api
+        self._timeout_s = timeout_s
         self.servers = servers
 
     @classmethod
@@ -81,19 +85,22 @@ class Kube:
         servers: ApiServers | None = None,
         *,
         context: str | None = None,
+        impersonate: Impersonation = _NOBODY,
+        timeout_s: float | None = None,
     ) -> Self:
         """Connect as a context of the kubeconfig says, by default the current one of $KUBECONFIG, or as the pod.
 
-        ``servers`` are further addresses of the API server. Raises UnavailableError if there is neither a kubeconfig
-        nor a service account, or if they cannot be used.
+        ``servers`` are further addresses of the API server. ``timeout_s`` is how long to wait for each answer; 0: as
+        long as it takes, None: as long as is usual for it. Raises UnavailableError if there is neither a kubeconfig nor
+        a service account, or if they cannot be used.
         """
         servers = servers or ApiServers()
-        configuration = await kubeconfigs.load(kubeconfig, context)
+        configuration = await kubeconfigs.load(kubeconfig, context, impersonate)
         # Otherwise aiohttp looks for ~/.netrc, in a thread, on every request.
-        configuration.client_session_kwargs = {"trust_env": False, "middlewares": (servers,)}
+        configuration.client_session_kwargs |= {"trust_env": False, "middlewares": (servers,)}
         api = ApiClient(configuration)
         api.user_agent = user_agent
-        return cls(api, servers)
+        return cls(api, servers, timeout_s)
 
     @property
     def configuration(self) -> Configuration:
@@ -325,7 +332,9 @@ class Kube:
                 headers=headers,
                 body=body,
                 _request_timeout=aiohttp.ClientTimeout(
-                    total=timeout_s, sock_connect=CONNECT_WITHIN_S, sock_read=silence_s
+                    total=(timeout_s if self._timeout_s is None else self._timeout_s) or None,
+                    sock_connect=CONNECT_WITHIN_S,
+                    sock_read=silence_s,
                 ),
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:

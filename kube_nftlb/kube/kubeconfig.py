@@ -8,16 +8,18 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from kubernetes.aio.config.kube_config import KubeConfigMerger
+from multidict import CIMultiDict
 
 from kube_nftlb import errors
 from kube_nftlb.kube.environment_proxy import proxy_of
+from kube_nftlb.kube.impersonation import Impersonation
 
 _BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What the library raises for files that are no kubeconfigs."""
@@ -25,15 +27,19 @@ _PARTS: Final = {"users": "user", "clusters": "cluster"}
 _DEFAULT: Final = "~/.kube/config"
 _LOGGER: Final = "kubernetes.aio.config.kube_config"
 _ERRNO: Final = re.compile(r"^\[Errno \d+\] ")
+_NOBODY: Final = Impersonation()
 _IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 _TOKEN_S: Final = 60.0
 """How old in seconds what was read of the pod's token may be: the kubelet replaces it before it expires."""
 
 
-async def load(kubeconfig: Path | None = None, context: str | None = None) -> Configuration:
+async def load(
+    kubeconfig: Path | None = None, context: str | None = None, impersonate: Impersonation = _NOBODY
+) -> Configuration:
     """Return what a context of a kubeconfig says, by default the current one of $KUBECONFIG, or the pod's account.
 
-    Raises UnavailableError, which says what is missing or wrong, and where.
+    Its ``client_session_kwargs`` have the headers that impersonate: what ``impersonate`` says comes before what the
+    kubeconfig says. Raises UnavailableError, which says what is missing or wrong, and where.
     """
     configuration = Configuration()
     # Since Python 3.13 certificates need extensions that those of many clusters lack, and that Go does not ask for.
@@ -43,11 +49,13 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
     try:
         if files:
             with _logged() as failures:
-                await kube_config.load_kube_config(files, context, configuration)
+                config = KubeConfigMerger(files).config
+                await kube_config.load_kube_config_from_dict(config, context, configuration)
             if failures:
                 raise errors.UnavailableError(f"{subject} cannot be used: the login failed: {'; '.join(failures)}")
             _check_certificates(configuration)
             configuration.proxy = configuration.proxy or proxy_of(configuration.host)
+            impersonate = impersonate.over(Impersonation.of(_user(config, context)))
         elif kubeconfig is None and context is None and os.environ.get(_IN_POD):
             subject = "the pod's service account"
             kube_config.load_incluster_config(client_configuration=configuration, try_refresh_token=False)
@@ -55,6 +63,7 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
         else:
             hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
             raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
+        configuration.client_session_kwargs = {"headers": CIMultiDict(impersonate.headers())}
     except kube_config.ConfigException as error:
         message = _absent(files, context) or error
         raise errors.UnavailableError(f"{subject} cannot be used: {message}") from error
@@ -88,6 +97,13 @@ def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str
         return "default"
     chosen = next((each for each in contexts if each["name"] == context), active)
     return str(chosen["context"].get("namespace") or "default")
+
+
+def _user(config: Any, context: str | None) -> dict[str, Any]:
+    """Return the user of a context of a kubeconfig that was loaded; an empty one if the context names none."""
+    chosen = config["contexts"].get_with_name(context or config["current-context"])["context"]
+    named = config["users"].get_with_name(chosen.safe_get("user"), safe=True)
+    return dict(named["user"].value) if named is not None else {}
 
 
 def _files(kubeconfig: Path | None) -> tuple[str, str]:

@@ -27,7 +27,10 @@ class Resource(NamedTuple):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of one object, or of the collection if ``name`` is None."""
+        """Return the URL path of one object, or of the collection if ``name`` is None. Raises ValueError for ""."""
+        if name == "":
+            # To the API server this would be the collection.
+            raise ValueError(f"the name of one of {self.plural} is empty")
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if self.namespaced and namespace is not None:
             parts.append(f"namespaces/{namespace}")

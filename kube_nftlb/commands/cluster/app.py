@@ -3,17 +3,22 @@
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from kube_nftlb import errors
+from kube_nftlb.commands.cluster import named
+from kube_nftlb.commands.cluster.login import Login, with_login
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import duration
 from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.settings import DefaultEngine
+
+if TYPE_CHECKING:
+    from kube_nftlb.commands.cluster.queries import Target
 
 _T = TypeVar("_T")
 
@@ -24,10 +29,6 @@ _TRACE_MAX_S = 600
 
 L4Protocol = Literal["TCP", "UDP", "SCTP"]
 
-Kubeconfig = Annotated[
-    Path | None, typer.Option(help="Kubeconfig to use. Default: $KUBECONFIG, ~/.kube/config or the pod's account.")
-]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig to use. Default: the current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the context.")]
 SystemNamespace = Annotated[
     str | None, typer.Option(help="Namespace of operator and agents. Default: that of the agents' account.")
@@ -49,17 +50,17 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=_WRONG_EXITS)(status)
-    app.command(epilog=_WRONG_EXITS)(why)
-    app.command(epilog=_DONE_EXITS)(get)
-    app.command(epilog=_DONE_EXITS)(top)
-    app.command(epilog=_DRAIN_EXITS)(drain)
-    app.command(epilog=_DONE_EXITS)(undrain)
-    app.command(epilog=_DONE_EXITS)(release_addresses)
-    app.command(epilog=_DONE_EXITS)(sysdump)
-    app.command(epilog=statuses("no packet arrived.", "the connection was traced."))(trace)
-    app.command(epilog=statuses("connections would, or may, fail.", "nodes can be moved."))(preflight)
-    app.command(epilog=_DONE_EXITS)(version)
+    app.command(epilog=_WRONG_EXITS)(with_login(status))
+    app.command(epilog=_WRONG_EXITS)(with_login(why))
+    app.command(epilog=_DONE_EXITS)(with_login(get))
+    app.command(epilog=_DONE_EXITS)(with_login(top))
+    app.command(epilog=_DRAIN_EXITS)(with_login(drain))
+    app.command(epilog=_DONE_EXITS)(with_login(undrain))
+    app.command(epilog=_DONE_EXITS)(with_login(release_addresses))
+    app.command(epilog=_DONE_EXITS)(with_login(sysdump))
+    app.command(epilog=statuses("no packet arrived.", "the connection was traced."))(with_login(trace))
+    app.command(epilog=statuses("connections would, or may, fail.", "nodes can be moved."))(with_login(preflight))
+    app.command(epilog=_DONE_EXITS)(with_login(version))
 
 
 def _run(command: Coroutine[Any, Any, _T]) -> _T:
@@ -69,6 +70,16 @@ def _run(command: Coroutine[Any, Any, _T]) -> _T:
 def _exit_if(wrong: bool) -> None:
     if wrong:
         raise typer.Exit(WRONG)
+
+
+def _target(login: Login, namespace: str | None = None, system_namespace: str | None = None) -> "Target":
+    """Return the cluster and namespaces that are meant. Raises UsageError if one cannot be a namespace's name."""
+    from kube_nftlb.commands.cluster.queries import Target
+
+    for each in (namespace, system_namespace):
+        if each is not None:
+            named.checked(each, "namespace")
+    return Target(namespace=namespace, system_namespace=system_namespace, **login._asdict())
 
 
 def _one_or_all(namespace: str | None, all_namespaces: bool, name: str | None = None) -> str | None:
@@ -95,22 +106,21 @@ def status(
     all_namespaces: AllNamespaces = False,
     output: Wide = WideFormat.TEXT,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Show nodes, engines, farms, what is wrong and since when, on one screen."""
     from kube_nftlb.commands.cluster import inspecting
-    from kube_nftlb.commands.cluster.queries import Target
 
     if pods and not service:
         raise errors.UsageError("--pods needs --service")
     if service and (namespace or all_namespaces):
         raise errors.UsageError("--service names its namespace itself: leave out --namespace and --all-namespaces")
-    where, slash, name = service.partition("/")
-    if service and not (where and slash and name):
+    where, name = named.split(service) if service else (None, "")
+    if service and where is None:
         raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
-    options = inspecting.StatusOptions(output, wait, (where, name) if service else None, pods or 1)
+    target = _target(login, _one_or_all(namespace, all_namespaces), system_namespace)
+    options = inspecting.StatusOptions(output, wait, (where, name) if where else None, pods or 1)
     _exit_if(_run(inspecting.status(target, options)))
 
 
@@ -128,14 +138,13 @@ def why(
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Say in one line for each unhealthy farm what is wrong, since when, and what to do about it."""
     from kube_nftlb.commands.cluster import why as command
-    from kube_nftlb.commands.cluster.queries import Target
 
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm), system_namespace)
+    target = _target(login, _one_or_all(namespace, all_namespaces, farm), system_namespace)
     _exit_if(_run(command.why(target, farm, output)))
 
 
@@ -143,14 +152,13 @@ def get(
     service: Annotated[str, typer.Argument(help="A Service, with or without its namespace.")],
     namespace: Namespace = None,
     output: Output = Format.TEXT,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Show a Service as a tree: its farms, and on each node its backends, who is admitted and who is masqueraded."""
     from kube_nftlb.commands.cluster import inspecting
-    from kube_nftlb.commands.cluster.queries import Target
 
-    _run(inspecting.get(Target(kubeconfig, context, namespace), service, output))
+    _run(inspecting.get(_target(login, namespace), service, output))
 
 
 def top(
@@ -165,15 +173,14 @@ def top(
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Show the farms by new connections, bytes and open connections, as their nodes count them now."""
     from kube_nftlb.commands.cluster import top as command
-    from kube_nftlb.commands.cluster.queries import Target
 
     options = command.TopOptions(tuple(node or ()), by, backends, once, output, node_command)
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
+    target = _target(login, _one_or_all(namespace, all_namespaces), system_namespace)
     try:
         _run(command.top(target, options))
     except KeyboardInterrupt:
@@ -194,31 +201,29 @@ def drain(
     ] = None,
     namespace: Namespace = None,
     output: Output = Format.TEXT,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Send a backend, or all backends on a node, no new connections, and count down those that are open.
 
     It lasts until `undrain`, also if this command is interrupted; for a pod, as long as the pod.
     """
     from kube_nftlb.commands.cluster import draining
-    from kube_nftlb.commands.cluster.queries import Target
 
     options = draining.DrainOptions(force, wait, timeout, output)
-    _exit_if(_run(draining.drain(Target(kubeconfig, context, namespace), name, options)))
+    _exit_if(_run(draining.drain(_target(login, namespace), name, options)))
 
 
 def undrain(
     name: Annotated[str, typer.Argument(metavar="BACKEND|NODE", help="As for drain.")],
     namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Send a backend, or all backends on a node, new connections again."""
     from kube_nftlb.commands.cluster import draining
-    from kube_nftlb.commands.cluster.queries import Target
 
-    _run(draining.undrain(Target(kubeconfig, context, namespace), name))
+    _run(draining.undrain(_target(login, namespace), name))
 
 
 def release_addresses(
@@ -227,14 +232,13 @@ def release_addresses(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while an operator runs.")] = False,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Take the addresses of pools from Services of all namespaces, once addresses.enabled is off or the chart gone."""
     from kube_nftlb.commands.cluster import release_addresses as command
-    from kube_nftlb.commands.cluster.queries import Target
 
-    number = _run(command.release(Target(kubeconfig, context, None, system_namespace), wait=wait, force=force))
+    number = _run(command.release(_target(login, None, system_namespace), wait=wait, force=force))
     typer.echo(f"{number} Services had addresses of pools, or waited for them")
 
 
@@ -253,15 +257,14 @@ def sysdump(
     namespace: OneNamespace = None,
     all_namespaces: AllNamespaces = False,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Write an archive for a bug report: objects, logs, and what nftables and nftlb have on the nodes; no secrets."""
     from kube_nftlb.commands.cluster import sysdump as command
-    from kube_nftlb.commands.cluster.queries import Target
 
     options = command.SysdumpOptions(file, tuple(hide or ()), tuple(node or ()), node_command)
-    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces), system_namespace)
+    target = _target(login, _one_or_all(namespace, all_namespaces), system_namespace)
     path, missing = _run(command.sysdump(target, options))
     for each in missing:
         typer.echo(printable(f"missing: {each}"), err=True)
@@ -295,20 +298,19 @@ def trace(
     namespace: Namespace = None,
     output: Output = Format.TEXT,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
     until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
+    *,
+    login: Login,
 ) -> None:
     """Tell what happens to a connection on a node, and why: who lets it pass, who chooses its backend, who drops it."""
     from kube_nftlb.commands.cluster import trace as command
-    from kube_nftlb.commands.cluster.queries import Target
 
     if not 1 <= timeout <= _TRACE_MAX_S:
         raise errors.UsageError(f"--timeout must be from 1s to {_TRACE_MAX_S // 60}m, not {timeout:g}s")
     options = command.TraceOptions(
         client, destination, protocol, node, send, local, timeout, output, until_closed, node_command
     )
-    _exit_if(_run(command.trace(Target(kubeconfig, context, namespace, system_namespace), options)))
+    _exit_if(_run(command.trace(_target(login, namespace, system_namespace), options)))
 
 
 def preflight(
@@ -317,25 +319,23 @@ def preflight(
         DefaultEngine | None, typer.Option(help="defaults.engine of the chart to install. Default: the profile's.")
     ] = None,
     output: Output = Format.TEXT,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Before a move from kube-proxy: list what the cluster uses that kube-nftlb does differently, and what to do."""
     from kube_nftlb.commands.cluster import preflight as command
-    from kube_nftlb.commands.cluster.queries import Target
 
-    _exit_if(not _run(command.preflight(Target(kubeconfig, context), output, profile, engine)))
+    _exit_if(not _run(command.preflight(_target(login), output, profile, engine)))
 
 
 def version(
     client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
     output: Output = Format.TEXT,
     system_namespace: SystemNamespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    login: Login,
 ) -> None:
     """Show the versions of this program and, in the cluster, of operator, agents and nftlb."""
     from kube_nftlb.commands.cluster import versions
-    from kube_nftlb.commands.cluster.queries import Target
 
-    _run(versions.version(Target(kubeconfig, context, None, system_namespace), output, client=client))
+    _run(versions.version(_target(login, None, system_namespace), output, client=client))

@@ -142,7 +142,7 @@ def of_backend(name: str, namespace: str, everything: Sequence[Member]) -> list[
     return [
         each
         for each in everything
-        if each.namespace == namespace and name in (each.backend.name, each.backend.ip, each.pod)
+        if each.namespace == namespace and name and name in (each.backend.name, each.backend.ip, each.pod)
     ]
 
 

@@ -1,7 +1,6 @@
 """``kubectl nftlb status`` and ``get``: ask the API server, and print."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.commands.cluster import (
     connections,
     findings,
+    named,
     service_findings,
     service_view,
     terminal,
@@ -43,6 +43,8 @@ from kube_nftlb.kube.resources import (
 )
 
 _AGAIN_S = 1.0
+_LOOK_MIN_S = 5.0
+"""Maximum time in seconds of a look, however little is left of the time to wait."""
 
 
 class StatusOptions(NamedTuple):
@@ -69,16 +71,18 @@ async def status(target: Target, options: StatusOptions) -> bool:
     Raises KubeUnreachableError if the API server cannot be reached when the time is up, KubeError if it refuses, or
     has an error then, and UsageError if the Service does not exist, or has no address to connect to.
     """
-    deadline = time.monotonic() + options.wait_s
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + options.wait_s
     async with terminal.progress("asking the API server"), connected(target) as kube:
         while True:
-            over = time.monotonic() >= deadline
+            until = max(deadline, clock() + _LOOK_MIN_S) if options.wait_s else None
             try:
-                looked = await _look(kube, target, options)
-                if over or not looked.findings:
+                looked = await _look(kube, target, options, until)
+                if not looked.findings or clock() >= deadline:
                     break
             except (errors.KubeError, errors.KubeUnreachableError) as error:
-                if over or (isinstance(error, errors.KubeError) and not error.is_temporary):
+                temporary = not isinstance(error, errors.KubeError) or error.is_temporary
+                if not temporary or clock() >= deadline:
                     raise
             await asyncio.sleep(_AGAIN_S)
     now = datetime.now(UTC)
@@ -92,12 +96,31 @@ async def status(target: Target, options: StatusOptions) -> bool:
     return bool(looked.findings)
 
 
-async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
-    """Look at everything, and open connections if nothing is wrong. Raises UsageError if there is no such Service."""
+async def _look(kube: Kube, target: Target, options: StatusOptions, until: float | None) -> _Looked:
+    """Look at everything, and open connections if nothing is wrong.
+
+    Raises UsageError if there is no such Service, KubeUnreachableError if the API server has not told everything by the
+    time ``until`` of the loop.
+    """
+    try:
+        async with asyncio.timeout_at(until):
+            looked, service = await _read(kube, target, options)
+    except TimeoutError:
+        raise errors.KubeUnreachableError("it has not answered everything in the time to wait") from None
+    if service is None or looked.findings:
+        return looked
+    # One after another: a node that drops packets drops them all.
+    tried = [await connections.connect(each) for each in connections.targets(service)]
+    found, summary = connections.findings(service, tried, options.pods), connections.summary(tried)
+    return _Looked(looked.view, list(found), list(summary))
+
+
+async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Looked, JsonObject | None]:
+    """Return the state of the cluster, and the Service that is meant, if one is."""
     now = datetime.now(UTC)
     if options.service is None:
         view = await overview(kube, target, target.namespace)
-        return _Looked(view, findings.find(view, now))
+        return _Looked(view, findings.find(view, now)), None
     namespace, name = options.service
     view = await overview(kube, target, namespace)
     unserved = [raw for raw in view.unserved if raw["metadata"]["name"] == name]
@@ -106,19 +129,14 @@ async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
     service = await _service(kube, namespace, name)
     if not view.farms and not any(each.reason == "NoFarm" for each in found):
         found.append(service_findings.no_farm(service, view.events))
-    if found:
-        return _Looked(view, found)
-    # One after another: a node that drops packets drops them all.
-    tried = [await connections.connect(each) for each in connections.targets(service)]
-    return _Looked(view, list(connections.findings(service, tried, options.pods)), list(connections.summary(tried)))
+    return _Looked(view, found), service
 
 
 async def get(target: Target, name: str, output: Format) -> None:
     """Print a Service as a tree. Raises UsageError if there is none of that name."""
-    namespace, _, plain = name.rpartition("/")
-    namespace = namespace or namespace_of(target)
+    namespace, plain = named.split(name)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        service = await _view(kube, namespace, plain)
+        service = await _view(kube, namespace or namespace_of(target), plain)
     if output is not Format.TEXT:
         terminal.show_data(asdict(service), output)
     else:

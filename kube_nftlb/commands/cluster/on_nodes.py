@@ -50,6 +50,10 @@ class InPods:
         namespace, pod = self._pods[node]
         options = [f"--kubeconfig={self._target.kubeconfig}"] if self._target.kubeconfig is not None else []
         options += [f"--context={self._target.context}"] if self._target.context is not None else []
+        user, uid, groups, _ = self._target.impersonate
+        options += [f"--as={user}"] if user else []
+        options += [f"--as-uid={uid}"] if uid else []
+        options += [f"--as-group={group}" for group in groups]
         execute = ["exec", *(["--stdin"] if stdin else []), pod, "--container", _CONTAINER, "--"]
         return ["kubectl", *options, "--namespace", namespace, *execute]
 

@@ -10,6 +10,7 @@ from kube_nftlb import errors, names
 from kube_nftlb.commands.view import referred
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
+from kube_nftlb.kube.impersonation import Impersonation
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     ENDPOINT_SLICES,
@@ -39,6 +40,9 @@ class Target(NamedTuple):
     namespace: str | None = None
     system_namespace: str | None = None
     """The namespace of operator and agents; None: it is looked for."""
+    impersonate: Impersonation = Impersonation()
+    timeout_s: float | None = None
+    """How long to wait for an answer of the API server; 0: as long as it takes, None: as long as is usual."""
 
 
 def component_of(pod: JsonObject) -> str:
@@ -51,7 +55,13 @@ def component_of(pod: JsonObject) -> str:
 @asynccontextmanager
 async def connected(target: Target, user_agent: str = _USER_AGENT) -> AsyncIterator[Kube]:
     """Connect to the cluster that is meant. Raises UnavailableError if none is known."""
-    async with await Kube.connect(target.kubeconfig, user_agent, context=target.context) as kube:
+    async with await Kube.connect(
+        target.kubeconfig,
+        user_agent,
+        context=target.context,
+        impersonate=target.impersonate,
+        timeout_s=target.timeout_s,
+    ) as kube:
         yield kube
 
 

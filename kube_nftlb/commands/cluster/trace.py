@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.commands.cluster import terminal, trace_here, trace_names, trace_probe
+from kube_nftlb.commands.cluster import named, terminal, trace_here, trace_names, trace_probe
 from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.installation import program_pods
+from kube_nftlb.commands.cluster.named import is_address
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_if_allowed, namespace_of
@@ -52,9 +53,11 @@ async def trace(target: Target, options: TraceOptions) -> bool:
     Raises UsageError if there is no such client or node, and UnavailableError if nothing can be run on the node.
     """
     ip, port = destination(options.destination)
-    if _is_address(options.client) and _version(options.client) != _version(ip):
+    if is_address(options.client) and _version(options.client) != _version(ip):
         raise errors.UsageError(f"{options.client} and {ip} are of different families")
-    if options.local and _is_address(options.client):
+    if options.node:
+        named.checked(options.node, "name of a node")
+    if options.local and is_address(options.client):
         return await _on_this_node(
             target, options, Flow(_address(options.client), ip, options.protocol, port), options.node
         )
@@ -160,7 +163,7 @@ async def _closed() -> None:
 def destination(text: str) -> tuple[str, int]:
     """Return the address and port of VIP:PORT. Raises UsageError."""
     found = _DESTINATION.fullmatch(text)
-    if found is None or not 0 < int(found["port"]) <= _PORT_MAX or not _is_address(found["v4"] or found["v6"]):
+    if found is None or not 0 < int(found["port"]) <= _PORT_MAX or not is_address(found["v4"] or found["v6"]):
         raise errors.UsageError(f"{text!r} is not an address with a port, such as 10.96.0.10:80 or [fd00::10]:80")
     return _address(found["v4"] or found["v6"]), int(found["port"])
 
@@ -168,17 +171,10 @@ def destination(text: str) -> tuple[str, int]:
 def _client(target: Target, options: TraceOptions) -> str:
     """Return an address in its usual form, or NAMESPACE/POD; a pod alone is in the namespace that is meant."""
     text = options.client
-    if _is_address(text):
+    if is_address(text):
         return _address(text)
-    return text if "/" in text else f"{namespace_of(target)}/{text}"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    namespace, pod = named.split(text)
+    return f"{namespace or namespace_of(target)}/{pod}"
 
 
 def _version(text: str) -> int:

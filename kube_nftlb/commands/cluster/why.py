@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import address_findings, findings, gateways, service_findings, terminal
+from kube_nftlb.commands.cluster import address_findings, findings, gateways, named, service_findings, terminal
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format
@@ -28,11 +28,12 @@ from kube_nftlb.kube.resources import (
 async def why(target: Target, name: str | None, output: Format) -> bool:
     """Print what is wrong with one farm, one Service, one object of Gateway API, or all. Return True if anything is.
 
-    Raises UsageError if there is no such object.
+    Raises UsageError if there is no such object, or cannot be.
     """
-    namespace = target.namespace
+    namespace, plain = target.namespace, None
     if name is not None:
-        namespace = name.rpartition("/")[0] or namespace_of(target)
+        where, plain = named.split(name)
+        namespace = where or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
         kind, _, routed = (name or "").partition("/")
         if kind in gateways.KINDS and (
@@ -43,9 +44,8 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
         farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
-        if name is not None and namespace is not None and not farms:
-            return await _why_without_farm(kube, view, namespace, name.rpartition("/")[2], output)
-    plain = name.rpartition("/")[2] if name is not None else None
+        if plain is not None and namespace is not None and not farms:
+            return await _why_without_farm(kube, view, namespace, plain, output)
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)

@@ -130,3 +130,7 @@ def test_a_pod_in_two_groups_of_a_farm_drains_in_both() -> None:
     assert edit.entry == {
         "backendsFrom": [{"service": "web", "port": port, "overrides": overrides} for port in ("http", 8080)]
     }
+
+
+def test_an_empty_name_is_not_that_of_backends_without_a_pod() -> None:
+    assert plan("", BY_HAND, REFERRING)[0].members == ()

@@ -1,5 +1,6 @@
 """``status --wait --service``: what counts for a Service, how long it waits, and the connections that it opens."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -111,6 +112,22 @@ async def test_it_waits_for_an_api_server_that_cannot_answer_for_now(
     assert not await status(monkeypatch, Overloaded(code), wait_s=60)
     with pytest.raises(errors.KubeError, match="not now"):
         await status(monkeypatch, Overloaded(code))
+
+
+class Slow(Cluster):
+    """Answers after an hour."""
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        await asyncio.sleep(3600)
+        return await super().list(resource, namespace, **options)
+
+
+async def test_it_waits_no_longer_than_it_is_told_for_an_api_server_that_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inspecting, "_LOOK_MIN_S", 0.1)
+    with pytest.raises(errors.KubeUnreachableError, match="it has not answered everything in the time to wait"):
+        await asyncio.wait_for(status(monkeypatch, Slow(), wait_s=0.01), 10)
 
 
 async def test_it_does_not_wait_for_a_right_that_the_user_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods, run
 from kube_nftlb.commands.cluster.queries import Target, connected, namespace_of
+from kube_nftlb.kube.impersonation import Impersonation
 
 AGENT = {
     "metadata": {"name": "agent-x", "namespace": "sys", "labels": {"app.kubernetes.io/component": "agent"}},
@@ -22,6 +23,9 @@ def test_a_command_runs_in_the_pod_of_the_agent() -> None:
         *("kubectl", "--kubeconfig=/config", "--context=here", "--namespace", "sys"),
         *("exec", "agent-x", "--container", "agent", "--"),
     ]
+    target = Target(impersonate=Impersonation("jane", "7", ("a", "b")))
+    options = ["--as=jane", "--as-uid=7", "--as-group=a", "--as-group=b"]
+    assert InPods(target, [AGENT]).prefix("n1")[:5] == ["kubectl", *options]
     with pytest.raises(errors.UsageError, match="--node-command"):
         InPods(target, [AGENT]).prefix("n2")
 
