@@ -14,7 +14,8 @@ INTERRUPTED: Final = 130
 
 WRONG_LINE: Final = "2: the command line is wrong, or names something that does not exist."
 NO_ANSWER: Final = "3: the cluster, or a program that this needs, cannot be asked."
-_FORBIDDEN: Final = (401, 403)
+_REFUSED: Final = {401: "", 403: "; docs/operations.md lists the rights that each command needs"}
+"""The statuses of who may not, with what is to be said of them."""
 _NOT_FOUND: Final = 404
 
 
@@ -38,8 +39,8 @@ def message_of(error: errors.KubeNftlbError) -> str:
         text = f"the API server cannot be reached: {error}"
     elif isinstance(error, errors.KubeError):
         message = error.message.strip() or error.reason
-        if error.status in _FORBIDDEN:
-            text = f"the API server refuses ({error.status}): {message}"
+        if error.status in _REFUSED:
+            text = f"the API server refuses ({error.status}): {message}{_REFUSED[error.status]}"
         elif error.status == _NOT_FOUND:
             text = f"{message}; is kube-nftlb installed there?"
     return printable(" ".join(text.split()))

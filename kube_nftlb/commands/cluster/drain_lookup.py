@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import drain_plan, named, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import Member, PodRef
-from kube_nftlb.commands.cluster.queries import Target, get_or_none, list_if_allowed, namespace_of, slices_for
+from kube_nftlb.commands.cluster.queries import Target, get_if_present, list_if_allowed, namespace_of, slices_for
 from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
@@ -25,6 +25,7 @@ class Meant(NamedTuple):
     view: ClusterView
     everything: list[Member]
     chosen: list[Member]
+    may_read_nodes: bool = True
 
     @property
     def what(self) -> str:
@@ -41,22 +42,36 @@ class Meant(NamedTuple):
         """The Pod that may be meant, though no endpoint names it; None for a node."""
         return PodRef(self.namespace, self.name) if self.node is None else None
 
-    def nothing(self) -> errors.UsageError:
+    def nothing(self) -> errors.KubeNftlbError:
         """Return the error of a name that means nothing."""
+        if not self.may_read_nodes:
+            what = f"no backend {self.name!r} (namespace {self.namespace})"
+            return errors.UnavailableError(f"{what}; whether it is a node is not known: you may not read Nodes")
         hint = "no farm has a backend there" if self.node is not None else f"namespace {self.namespace}"
         return errors.UsageError(f"no backend or node {self.name!r} ({hint})")
 
 
 async def look_up(kube: Kube, target: Target, name: str) -> Meant:
-    """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that exists. Raises UsageError."""
+    """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that exists.
+
+    Raises UsageError for what it cannot mean, UnavailableError for a node if the user may not read Nodes.
+    """
     kind, _, plain = name.rpartition("/")
     if kind not in ("", "pod", "node"):
         raise errors.UsageError(f"{name!r} must be a pod, a backend, an address, or a node: pod/NAME or node/NAME")
     if not named.is_address(plain):
         named.checked(plain)
     namespace = namespace_of(target)
+    node, may_read_nodes = None, True
     async with terminal.progress("asking the API server"):
-        node = await get_or_none(kube, NODES, plain) if kind != "pod" else None
+        try:
+            node = await get_if_present(kube, NODES, plain) if kind != "pod" else None
+        except errors.KubeError as error:
+            if not error.is_refusal:
+                raise
+            if kind == "node":
+                raise errors.UnavailableError("you may not read Nodes, of which this needs one") from None
+            may_read_nodes = False
         # Who drains a backend need not see other namespaces.
         view = await farms_and_slices(kube, namespace, everywhere=node is not None)
     everything = drain_plan.members(view)
@@ -65,7 +80,7 @@ async def look_up(kube: Kube, target: Target, name: str) -> Meant:
         raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
     chosen = backends if node is None else drain_plan.of_node(plain, everything)
     announcing = node is not None and await node_addresses.in_use(kube)
-    return Meant(plain, namespace, node, announcing, view, everything, chosen)
+    return Meant(plain, namespace, node, announcing, view, everything, chosen, may_read_nodes)
 
 
 async def farms_and_slices(kube: Kube, namespace: str, *, everywhere: bool) -> ClusterView:

@@ -27,6 +27,7 @@ from kube_nftlb.commands.cluster.queries import (
     Target,
     connected,
     list_if_allowed,
+    list_nodes,
     namespace_of,
     slices_for,
 )
@@ -36,7 +37,6 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
     FARMS,
     NFTLB_NODES,
-    NODES,
     POLICIES,
     SERVICES,
     JsonObject,
@@ -154,7 +154,7 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
     raw = await _service(kube, namespace, name)
     farms, nodes, reports, policies = await asyncio.gather(
         kube.list(FARMS, namespace),
-        kube.list(NODES),
+        list_nodes(kube),
         kube.list(NFTLB_NODES),
         kube.list(POLICIES, namespace),
     )
@@ -162,7 +162,7 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
         service = Service.model_validate(raw)
     except ValidationError as error:
         raise errors.UsageError(f"cannot read the Service: {first_error(error)}") from error
-    view = ClusterView(farms.items, nodes.items, reports.items, policies=policies.items)
+    view = ClusterView(farms.items, nodes, reports.items, policies=policies.items)
     conflicting = view.may_conflict(service_view.farms_about(service, view))
 
     def matters(farm: JsonObject) -> JsonObject | None:

@@ -8,10 +8,18 @@ from typing import NamedTuple
 from kube_nftlb import names
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.commands.cluster import installation, service_findings
-from kube_nftlb.commands.cluster.queries import AGENTS, OPERATOR_LEASE, PROGRAMS, Target, list_if_allowed, pools_or_none
+from kube_nftlb.commands.cluster.queries import (
+    AGENTS,
+    OPERATOR_LEASE,
+    PROGRAMS,
+    Target,
+    list_if_allowed,
+    list_nodes,
+    pools_or_none,
+)
 from kube_nftlb.commands.view import ClusterView, lacking_address
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import DAEMON_SETS, EVENTS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, SERVICES, JsonObject
+from kube_nftlb.kube.resources import DAEMON_SETS, EVENTS, FARMS, LEASES, NFTLB_NODES, PODS, SERVICES, JsonObject
 
 
 async def farms_and_reports(kube: Kube, target: Target, namespace: str | None) -> ClusterView:
@@ -26,9 +34,9 @@ async def overview(kube: Kube, target: Target, namespace: str | None) -> Cluster
     Raises UsageError if nobody tells which of several operators and agents are real.
     """
     view, nodes, reports = await asyncio.gather(
-        _farms(kube, target, namespace), kube.list(NODES, metadata_only=True), kube.list(NFTLB_NODES)
+        _farms(kube, target, namespace), list_nodes(kube, metadata_only=True), kube.list(NFTLB_NODES)
     )
-    return replace(view, nodes=nodes.items, reports=reports.items)
+    return replace(view, nodes=nodes, reports=reports.items)
 
 
 async def _farms(kube: Kube, target: Target, namespace: str | None) -> ClusterView:

@@ -1,12 +1,14 @@
 """Connect as kubectl would, and read the objects that several commands need."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors, names
+from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.view import referred
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
@@ -14,6 +16,8 @@ from kube_nftlb.kube.impersonation import Impersonation
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     ENDPOINT_SLICES,
+    NFTLB_NODES,
+    NODES,
     JsonObject,
     Resource,
 )
@@ -78,6 +82,21 @@ async def pools_or_none(kube: Kube) -> list[JsonObject] | None:
         return None
 
 
+async def list_nodes(kube: Kube, *, metadata_only: bool = False) -> list[JsonObject]:
+    """Return the Nodes; if the user may not see them, the names alone, of the NftlbNodes."""
+    if (nodes := await list_if_allowed(kube, NODES, metadata_only=metadata_only)) is not None:
+        return nodes
+    reports = (await kube.list(NFTLB_NODES)).items
+    _note_once("you may not list Nodes: those without an NftlbNode are missing here, zones and addresses are unknown")
+    return [{"metadata": {"name": raw["metadata"]["name"]}} for raw in reports]
+
+
+@functools.cache
+def _note_once(message: str) -> None:
+    """Print a message beside the result, though it is asked for again and again."""
+    terminal.note(message)
+
+
 async def slices_for(kube: Kube, farms: Iterable[JsonObject]) -> list[JsonObject]:
     """Return the EndpointSlices of all Services that farms refer to, as far as the user may see them."""
     of: dict[str, set[str]] = {}
@@ -122,12 +141,18 @@ async def list_if_allowed(
     *,
     label_selector: str | None = None,
     field_selector: str | None = None,
+    metadata_only: bool = False,
     transform: Transform = lambda item: item,
 ) -> list[JsonObject] | None:
     """List objects of one namespace, or of all, or return None if the user may not: they are not needed."""
     try:
         listing = await kube.list(
-            resource, namespace, label_selector=label_selector, field_selector=field_selector, transform=transform
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            metadata_only=metadata_only,
+            transform=transform,
         )
     except errors.KubeError as error:
         if error.status != _FORBIDDEN:

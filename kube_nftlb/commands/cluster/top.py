@@ -16,11 +16,11 @@ from kube_nftlb.commands.cluster import terminal, top_farms
 from kube_nftlb.commands.cluster.installation import program_pods
 from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes
 from kube_nftlb.commands.cluster.options import By, Format
-from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected
+from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_nodes
 from kube_nftlb.commands.cluster.top_farms import Row
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import FARMS, NODES
+from kube_nftlb.kube.resources import FARMS
 from kube_nftlb.netfilter.traffic.process import counting_process
 from kube_nftlb.netfilter.traffic.report import Report
 
@@ -100,7 +100,7 @@ async def top(target: Target, options: TopOptions) -> None:
     """
     async with connected(target) as kube:
         async with terminal.progress("asking the API server"):
-            nodes = (await kube.list(NODES)).items
+            nodes = await list_nodes(kube)
             names = chosen([raw["metadata"]["name"] for raw in nodes], options.nodes)
             farms = (await kube.list(FARMS, not_older_than="0")).items
             pods = () if options.node_command else await program_pods(kube, target, AGENT_PODS)

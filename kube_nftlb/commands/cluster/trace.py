@@ -62,7 +62,7 @@ async def trace(target: Target, options: TraceOptions) -> bool:
             target, options, Flow(_address(options.client), ip, options.protocol, port), options.node
         )
     async with connected(target) as kube:
-        client = await trace_names.client(kube, _client(target, options), _version(ip))
+        client = await trace_names.client(kube, _client(target, options), _version(ip), options.node)
         flow = Flow(client.ip, ip, options.protocol, port)
         if options.local:
             return await _on_this_node(target, options, flow, options.node or client.node)

@@ -8,7 +8,7 @@ from kube_nftlb import addresses, errors, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.commands.cluster.queries import slices_for
+from kube_nftlb.commands.cluster.queries import list_if_allowed, slices_for
 from kube_nftlb.commands.trace.result import TraceResult, object_name
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
@@ -26,14 +26,15 @@ class Client(NamedTuple):
     node: str = ""
 
 
-async def client(kube: Kube, text: str, version: int) -> Client:
+async def client(kube: Kube, text: str, version: int, node: str) -> Client:
     """Return a client given as an address or as NAMESPACE/POD, with an address of this IP version.
 
-    Raises UsageError if a pod has none.
+    ``node`` is where its connections come, if the user says so. Raises UsageError if a pod has no such address,
+    UnavailableError if the user has to say the node.
     """
     namespace, _, name = text.rpartition("/")
     if not namespace:
-        return Client(text, await _node_of(kube, text))
+        return Client(text, node or await _node_of(kube, text))
     try:
         pod = await kube.get(PODS, name, namespace)
     except errors.NotFoundError:
@@ -46,8 +47,9 @@ async def client(kube: Kube, text: str, version: int) -> Client:
 
 
 async def _node_of(kube: Kube, ip: str) -> str:
-    """Return the node that owns the address, the only node, or ''."""
-    nodes = (await kube.list(NODES)).items
+    """Return the node that owns the address, the only node, or ''. Raises UnavailableError if the user may not know."""
+    if (nodes := await list_if_allowed(kube, NODES)) is None:
+        raise errors.UnavailableError(f"you may not list Nodes: say with --node where {ip} connects")
     address = ipaddress.ip_address(ip)
     for node in nodes:
         own = {each["address"] for each in node.get("status", {}).get("addresses", ())}
@@ -58,12 +60,16 @@ async def _node_of(kube: Kube, ip: str) -> str:
 
 
 async def node_addresses(kube: Kube, node: str) -> set[str]:
-    """Return the addresses of a node. Raises UsageError if there is no such node."""
+    """Return the addresses of a node, none if the user may not know. Raises UsageError if there is no such node."""
     try:
         found = await kube.get(NODES, node)
     except errors.NotFoundError:
         known = ", ".join(sorted(each["metadata"]["name"] for each in (await kube.list(NODES)).items))
         raise errors.UsageError(f"there is no node {node}; there are {known}") from None
+    except errors.KubeError as error:
+        if not error.is_refusal:
+            raise
+        return set()
     return {str(each["address"]) for each in found.get("status", {}).get("addresses", ())}
 
 

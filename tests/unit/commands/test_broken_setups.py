@@ -148,7 +148,10 @@ def sentence(*words: str) -> str:
     ("server", "expected"),
     [
         ("unauthorized", "the API server refuses (401): the server says Unauthorized"),
-        ("forbidden", "the API server refuses (403): the server says Forbidden"),
+        (
+            "forbidden",
+            "refuses (403): the server says Forbidden; docs/operations.md lists the rights that each command needs",
+        ),
         ("broken", "500 InternalError"),
         ("portal", "is it a Kubernetes API server?"),
         ("nothing", "is it a Kubernetes API server?"),
@@ -162,6 +165,8 @@ def test_an_api_server_that_does_not_answer(
     command: tuple[str, ...], server: str, expected: str, servers: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text(kubeconfig(servers[server]))
+    if (command[0], server) == ("trace", "forbidden"):
+        expected = "you may not list Nodes: say with --node where 10.0.0.1 connects"
     assert expected in sentence(*command, "--kubeconfig", str(tmp_path / "config"))
 
 

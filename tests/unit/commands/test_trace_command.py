@@ -184,10 +184,10 @@ def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
     [
         ("198.51.100.7", {}, "say with --node where it connects"),
         ("198.51.100.7", {"node": "n3"}, "there is no node n3; there are n1, n2"),
+        ("fd00::1", {"node": "n1"}, "are of different families"),
         ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
         ("nobody", {"target": Target(namespace="shop")}, "there is no pod nobody in the namespace shop"),
         ("fd00::1", {"local": True}, "are of different families"),
-        ("fd00::1", {"node": "n1"}, "are of different families"),
         ("198.51.100.7", {"local": True, "send": True}, "cannot send from 198.51.100.7: it is neither an address"),
     ],
 )
@@ -198,6 +198,23 @@ def test_what_cannot_be_asked(
     with pytest.raises(errors.UsageError, match=re.escape(sentence)):
         ask(client, **more)
     assert cluster.ran == []
+
+
+def test_who_may_not_read_nodes_names_the_one_of_the_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(resource: Resource, *_: Any, **__: Any) -> Any:
+        raise errors.KubeError(403, "Forbidden", f"{resource.plural} are not yours")
+
+    asked = cluster.list
+
+    async def listed(resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        return await (refuse(resource) if resource == NODES else asked(resource, namespace, **options))
+
+    monkeypatch.setattr(cluster, "get", refuse)
+    monkeypatch.setattr(cluster, "list", listed)
+    with pytest.raises(errors.UnavailableError, match="may not list Nodes: say with --node where 198"):
+        ask("198.51.100.7")
+    ask("198.51.100.7", node="n1")
+    assert "--local --node n1" in cluster.ran[0]
 
 
 def test_a_node_without_an_agent(cluster: Cluster) -> None:

@@ -100,7 +100,7 @@ class Overloaded(Cluster):
         self._error = errors.KubeError(status, "", "not now")
 
     async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
-        if resource == NODES and self.looks < 2:
+        if resource == NFTLB_NODES and self.looks < 2:
             raise self._error
         return await super().list(resource, namespace, **options)
 

@@ -38,10 +38,10 @@ async def test_both_have_the_farms_and_the_reports_and_one_has_the_nodes() -> No
         assert (len(view.farms), len(view.reports or ()), len(view.nodes)) == (1, 1, nodes)
 
 
-async def test_status_is_refused_to_who_may_not_see_the_nodes_and_why_names_what_is_wrong_with_farms() -> None:
+async def test_status_is_refused_to_who_may_not_see_nftlbnodes_and_why_names_what_is_wrong_with_farms() -> None:
     kube = Restricted()
     put(kube)
     view = await farms_and_reports(kube, Target(), "default")
     assert ([raw["metadata"]["name"] for raw in view.farms], view.reports) == (["web"], None)
-    with pytest.raises(errors.KubeError, match="cannot list nodes"):
+    with pytest.raises(errors.KubeError, match="cannot list nftlbnodes"):
         await overview(kube, Target(), "default")
