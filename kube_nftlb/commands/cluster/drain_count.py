@@ -87,13 +87,16 @@ async def count_down(
                 looked = time.monotonic()
                 count = open_connections(plan.addresses, since, reports, gone=gone)
             message = _message(count)
+            if count.done or (deadline is not None and now > deadline):
+                break
             if shows and message != before and not (count.uncounted and now - began < _COUNTED_S):
                 show(message)
                 before = message
-            over = deadline is not None and now > deadline
-            if over or count.done:
-                return count
             await asyncio.sleep(_LOOK_EVERY_S)
+    if shows:
+        # What changed on a terminal is gone from there.
+        terminal.note(message if count.done else f"the time is up: {message}")
+    return count
 
 
 async def _are_gone(plan: Plan, look: Look) -> bool:

@@ -55,7 +55,7 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         await _write_annotations(kube, [pod for pod in plan.pods if pod in states], DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit.farm, edit.manager, edit.entry)
-        _note(options, f"{meant.what} drains: no new connections of {_counted(plan.members)}")
+        _note(options, f"{meant.what} is to drain: no new connections of {_counted(plan.members)}")
         if meant.node is not None and not (meant.node.get("spec") or {}).get("unschedulable"):
             _note(options, f"{meant.what} still takes new Pods: kubectl cordon {meant.name} keeps them off")
         if not options.wait:
@@ -72,13 +72,13 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
 def _ended(count: Open | None, options: DrainOptions) -> bool:
     """Print for programs what is open in the end. Return True if connections are, or may be, still open.
 
-    Without a count the number of connections is null.
+    The number of connections is null without a count, and where nodes have not counted.
     """
     found = count or _NOTHING_OPEN
     if options.output is not Format.TEXT:
-        unknown = {"silentNodes": sorted((*found.uncounted, *found.silent)), "untoldNodes": list(found.partial)}
-        data = {"connections": count and count.total, "byNode": dict(found.by_node), **unknown}
-        terminal.show_data(data, options.output)
+        total = None if count is None or count.uncounted else count.total
+        nodes = {"uncountedNodes": found.uncounted, "silentNodes": found.silent, "untoldNodes": found.partial}
+        terminal.show_data({"connections": total, "byNode": dict(found.by_node), **nodes}, options.output)
     return not found.done or bool(found.silent)
 
 

@@ -128,7 +128,13 @@ def test_open_connections_are_counted_down(cluster: Cluster, kubectl: Kubectl, w
         counting = pool.submit(kubectl.run, "drain", pod, "-n", web, "-o", "json")
     done = counting.result()
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"connections": 0, "byNode": {}, "silentNodes": [], "untoldNodes": []}
+    assert json.loads(done.stdout) == {
+        "connections": 0,
+        "byNode": {},
+        "uncountedNodes": [],
+        "silentNodes": [],
+        "untoldNodes": [],
+    }
 
 
 def test_the_last_backend_is_drained_only_by_force(

@@ -89,7 +89,7 @@ async def test_who_may_not_see_nodes_drains_without_a_count(
     connect(monkeypatch, kube)
     assert not await drain(HERE, "a", DrainOptions())
     said = capsys.readouterr().err
-    assert "backend default/a drains" in said
+    assert "backend default/a is to drain: no new connections of default/hand" in said
     assert "open connections are not counted: you may not list NftlbNodes" in said
     (backend,) = kube.writes[0].body["spec"]["backends"]
     assert backend == {"name": "a", "state": "drain"}
@@ -106,6 +106,26 @@ async def test_connections_that_a_node_does_not_list_may_be_open(
     kube.put(NFTLB_NODES, report)
     assert await drain(HERE, "a", DrainOptions(timeout_s=0.0))
     assert "at least 0 connections are open: not all are known of n1" in capsys.readouterr().err
+
+
+async def test_when_the_time_is_up_it_says_what_it_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Nodes have not had the time to count.
+    for pause in ("_COUNTED_S", "_GONE_EVERY_S"):
+        monkeypatch.setattr(drain_count, pause, 15.0)
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    kube.put(NFTLB_NODES, counting("n1", {}))
+    counted = {"watermark": "1000", "busiest": [{"ip": "10.244.1.2", "port": 8080, "connections": 3}]}
+    kube.put(NFTLB_NODES, counting("n2", counted))
+    assert await drain(HERE, "a", DrainOptions(timeout_s=0.0))
+    assert capsys.readouterr().err.endswith("the time is up: waiting for the count of n1\n")
+    kube.put(FARMS, farm())
+    assert await drain(HERE, "a", DrainOptions(timeout_s=0.0, output=Format.JSON))
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["connections"] is None, "nobody knows how many"
+    assert (answer["uncountedNodes"], answer["silentNodes"], answer["byNode"]) == (["n1"], [], {"n2": 3})
 
 
 async def test_the_addresses_of_a_node_leave_first_also_if_it_has_no_backends(
@@ -247,7 +267,13 @@ async def test_a_node_whose_backends_are_out_already_has_an_answer_for_programs(
     assert not await drain(HERE, "n1", DrainOptions(output=Format.JSON))
     assert [each.resource for each in kube.writes] == ([NODES] if announces else [])
     said = capsys.readouterr()
-    assert json.loads(said.out) == {"connections": 0, "byNode": {}, "silentNodes": [], "untoldNodes": []}
+    assert json.loads(said.out) == {
+        "connections": 0,
+        "byNode": {},
+        "uncountedNodes": [],
+        "silentNodes": [],
+        "untoldNodes": [],
+    }
     assert not said.err
     assert not await drain(HERE, "n1", DrainOptions())
     assert not capsys.readouterr().out
