@@ -25,6 +25,7 @@ from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.overview import overview, warnings
 from kube_nftlb.commands.cluster.queries import (
     Target,
+    check_namespace,
     connected,
     list_if_allowed,
     list_nodes,
@@ -69,7 +70,7 @@ async def status(target: Target, options: StatusOptions) -> bool:
     """Print the status, once nothing is wrong or the time is up. Return True if something is wrong.
 
     Raises KubeUnreachableError if the API server cannot be reached when the time is up, KubeError if it refuses, or
-    has an error then, and UsageError if the Service does not exist, or has no address to connect to.
+    has an error then, and UsageError if the namespace or Service does not exist, or has no address to connect to.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + options.wait_s
@@ -85,6 +86,8 @@ async def status(target: Target, options: StatusOptions) -> bool:
                 if not temporary or clock() >= deadline:
                     raise
             await asyncio.sleep(_AGAIN_S)
+    if target.namespace and not looked.view.farms:
+        terminal.note(pages.all_well((), target.namespace))
     now = datetime.now(UTC)
     if options.output in (WideFormat.JSON, WideFormat.YAML):
         document = pages.status_json(looked.view, looked.findings, now)
@@ -120,6 +123,8 @@ async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Lo
     now = datetime.now(UTC)
     if options.service is None:
         view = await overview(kube, target, target.namespace)
+        if target.namespace and not view.farms:
+            await check_namespace(kube, target.namespace)
         return _Looked(view, findings.find(view, now)), None
     namespace, name = options.service
     view = await overview(kube, target, namespace)

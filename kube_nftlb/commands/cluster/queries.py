@@ -16,6 +16,7 @@ from kube_nftlb.kube.impersonation import Impersonation
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     ENDPOINT_SLICES,
+    NAMESPACES,
     NFTLB_NODES,
     NODES,
     JsonObject,
@@ -72,6 +73,17 @@ async def connected(target: Target, user_agent: str = _USER_AGENT) -> AsyncItera
 def namespace_of(target: Target) -> str:
     """Return the namespace that is meant: that of the option, of the context, or ``default``."""
     return target.namespace or kubeconfig.namespace(target.kubeconfig, target.context)
+
+
+async def check_namespace(kube: Kube, namespace: str) -> None:
+    """Raise UsageError if there is no such namespace, as far as the user may know: lists of it are just empty."""
+    try:
+        await kube.get(NAMESPACES, namespace)
+    except errors.NotFoundError:
+        raise errors.UsageError(f"there is no namespace {namespace}") from None
+    except errors.KubeError as error:
+        if not error.is_refusal:
+            raise
 
 
 async def pools_or_none(kube: Kube) -> list[JsonObject] | None:

@@ -108,6 +108,18 @@ def well(raw: JsonObject) -> str:
     return f"{where} is healthy: {served}, {status.get('backendsReady')} backends ready"
 
 
+def all_well(farms: Sequence[JsonObject], namespace: str | None) -> str:
+    """Return a line about the farms of a namespace, or of all, if nothing is wrong with any of them."""
+    if not farms:
+        return f"there are no farms{f' in the namespace {namespace}' if namespace else ''}"
+    new = sum(not (raw.get("status") or {}).get("conditions") for raw in farms)
+    pending = sum(map(is_pending, farms))
+    if not new and not pending:
+        return f"all {len(farms)} farms are healthy"
+    counts = {"healthy": len(farms) - new - pending, "just changed": pending, "new, without a status yet": new}
+    return f"{len(farms)} farms: {', '.join(f'{number} {what}' for what, number in counts.items() if number)}"
+
+
 def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     """Return the number of farms in each state."""
     states: Counter[str] = Counter()

@@ -11,7 +11,14 @@ from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.overview import farms_and_reports, warnings
-from kube_nftlb.commands.cluster.queries import Target, connected, get_if_present, list_if_allowed, namespace_of
+from kube_nftlb.commands.cluster.queries import (
+    Target,
+    check_namespace,
+    connected,
+    get_if_present,
+    list_if_allowed,
+    namespace_of,
+)
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
@@ -28,7 +35,7 @@ from kube_nftlb.kube.resources import (
 async def why(target: Target, name: str | None, output: Format) -> bool:
     """Print what is wrong with one farm, one Service, one object of Gateway API, or all. Return True if anything is.
 
-    Raises UsageError if there is no such object, or cannot be.
+    Raises UsageError if there is no such object or namespace, or cannot be.
     """
     namespace, plain = target.namespace, None
     if name is not None:
@@ -44,6 +51,8 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         view = await farms_and_reports(kube, target, namespace)
         routing = await _gateway_api(kube, namespace) if name is None else []
         farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
+        if plain is None and namespace is not None and not farms:
+            await check_namespace(kube, namespace)
         if plain is not None and namespace is not None and not farms:
             return await _why_without_farm(kube, view, namespace, plain, output)
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
@@ -54,10 +63,8 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     of_chosen = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
-    well = (
-        [f"all {len(farms)} farms are healthy"] if name is None else [terminal.plain(pages.well(raw)) for raw in farms]
-    )
-    return _show(found, well, output)
+    well = [pages.all_well(farms, namespace)] if name is None else [pages.well(raw) for raw in farms]
+    return _show(found, [terminal.plain(each) for each in well], output)
 
 
 def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime) -> list[Finding]:

@@ -171,14 +171,14 @@ class WithWarnings(FakeKube):
         return await super().list(resource, namespace, **options)
 
 
-async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None) -> bool:
+async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None, namespace: str | None = None) -> bool:
     @asynccontextmanager
     async def connected(_: Target) -> AsyncIterator[FakeKube]:
         yield kube
 
     for module in (inspecting, why_command):
         monkeypatch.setattr(module, "connected", connected)
-    return await why_command.why(Target(namespace="default" if name else None), name, Format.TEXT)
+    return await why_command.why(Target(namespace=namespace or ("default" if name else None)), name, Format.TEXT)
 
 
 @pytest.mark.parametrize("name", [None, "web"])
