@@ -135,7 +135,8 @@ class Kube:
 
         With ``not_older_than``, a resourceVersion or "0" for any, the API server answers from memory, in one page.
         Without, it may read everything from etcd, which takes milliseconds per custom resource. Raises KubeError (504)
-        if the API server does not reach that resourceVersion.
+        if the API server does not reach that resourceVersion,
+        NotFoundError if it does not know the kind.
         """
         items: list[JsonObject] = []
         accept = _METADATA_LIST if metadata_only else _JSON
@@ -148,7 +149,12 @@ class Kube:
             response = await self._send(
                 "GET", resource.path(namespace), query=query, accept=accept, timeout_s=_LIST_TIMEOUT_S
             )
-            page = _decoded(_PAGES, await responses.read(response))
+            try:
+                page = _decoded(_PAGES, await responses.read(response))
+            except errors.NotFoundError as error:
+                # Of a kind that it knows, a list of what is not there is empty.
+                message = f"the API server does not know {resource.full_name}"
+                raise errors.NotFoundError(error.status, error.reason, message) from error
             for number, raw in enumerate(page.items or (), 1):
                 if (item := transform(msgspec.json.decode(raw))) is not None:
                     items.append(item)

@@ -76,6 +76,7 @@ _KINDS = (
     _Kind(resources.EVENTS, True),
 )
 
+_OWN = frozenset(kind.resource.plural for kind in _KINDS if kind.resource.custom)
 _LIMITED = frozenset(kind.resource.plural for kind in _KINDS if kind.namespaced)
 
 
@@ -136,12 +137,13 @@ def _nodes(seen: ClusterView, wanted: tuple[str, ...], now: datetime) -> list[st
 async def _overview(kube: Kube, target: Target, objects: Sequence[_Objects]) -> tuple[ClusterView, str | None]:
     """Return the state of the cluster; if a request for it fails, its Nodes and pods alone, and the error.
 
-    Raises that error if nothing else was answered either.
+    Raises that error if nothing else was answered either, or if no kind of kube-nftlb is known.
     """
     try:
         return await overview(kube, target, target.namespace), None
     except _UNANSWERED as error:
-        if isinstance(error, errors.NotFoundError) or not any(raws for _, raws, _ in objects):
+        answered = {plural for plural, _, problem in objects if not problem}
+        if not answered or (isinstance(error, errors.NotFoundError) and not answered & _OWN):
             raise
         failed = str(error)
     nodes = next(raws for plural, raws, _ in objects if plural == resources.NODES.plural)

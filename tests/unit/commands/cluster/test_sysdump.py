@@ -13,7 +13,18 @@ from kube_nftlb import errors
 from kube_nftlb.commands.cluster import sysdump
 from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+from kube_nftlb.kube.resources import (
+    ADDRESS_POOLS,
+    BGP_PEERS,
+    FARMS,
+    LEASES,
+    NFTLB_NODES,
+    NODES,
+    PODS,
+    POLICIES,
+    JsonObject,
+    Resource,
+)
 from tests.builders import raw_farm, raw_nftlb_node, raw_node
 from tests.fakes.kube import FakeKube
 
@@ -109,4 +120,23 @@ async def test_an_api_server_that_tells_nothing_ends_it(
     monkeypatch.setattr(kube, "_answer", refuse)
     with pytest.raises(type(error), match=str(error)):
         await dump(monkeypatch, tmp_path / "dump.tar.gz", kube)
+    assert not (tmp_path / "dump.tar.gz").exists()
+
+
+MISSING = errors.NotFoundError(404, "", "404 page not found")
+
+
+async def test_a_definition_that_is_missing_leaves_out_its_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files, missing = await dump(monkeypatch, tmp_path / "dump.tar.gz", Flaky(NFTLB_NODES, error=MISSING))
+    assert {"objects/nodes.json", "objects/nftlbfarms.json"} <= files.keys()
+    assert f"objects/nftlbnodes.json: {MISSING}" in missing
+    assert f"status.json: {MISSING}" in missing
+
+
+async def test_without_any_definition_there_is_nothing_to_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours = (NFTLB_NODES, FARMS, POLICIES, ADDRESS_POOLS, BGP_PEERS)
+    with pytest.raises(errors.NotFoundError):
+        await dump(monkeypatch, tmp_path / "dump.tar.gz", Flaky(*ours, error=MISSING))
     assert not (tmp_path / "dump.tar.gz").exists()
