@@ -19,15 +19,13 @@ from kubernetes.aio.client.configuration import Configuration
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import kubeconfig as kubeconfigs
 from kube_nftlb.kube import protobuf, responses
-from kube_nftlb.kube.impersonation import Impersonation
+from kube_nftlb.kube.impersonation import NOBODY, Impersonation
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
 Transform = Callable[[JsonObject], JsonObject | None]
 """Returns the part of a listed object to keep, or None to drop it."""
 _T = TypeVar("_T")
-
-_NOBODY = Impersonation()
 
 _LIST_PAGE = 500
 _REQUEST_TIMEOUT_S = 30
@@ -85,7 +83,7 @@ class Kube:
         servers: ApiServers | None = None,
         *,
         context: str | None = None,
-        impersonate: Impersonation = _NOBODY,
+        impersonate: Impersonation = NOBODY,
         timeout_s: float | None = None,
     ) -> Self:
         """Connect as a context of the kubeconfig says, by default the current one of $KUBECONFIG, or as the pod.
@@ -135,8 +133,7 @@ class Kube:
 
         With ``not_older_than``, a resourceVersion or "0" for any, the API server answers from memory, in one page.
         Without, it may read everything from etcd, which takes milliseconds per custom resource. Raises KubeError (504)
-        if the API server does not reach that resourceVersion,
-        NotFoundError if it does not know the kind.
+        if the API server does not reach that resourceVersion, NotFoundError if it does not know the kind.
         """
         items: list[JsonObject] = []
         accept = _METADATA_LIST if metadata_only else _JSON
@@ -153,7 +150,7 @@ class Kube:
                 page = _decoded(_PAGES, await responses.read(response))
             except errors.NotFoundError as error:
                 # Of a kind that it knows, a list of what is not there is empty.
-                message = f"the API server does not know {resource.full_name}"
+                message = f"the API server does not know {resource.plural}.{resource.group}".rstrip(".")
                 raise errors.NotFoundError(error.status, error.reason, message) from error
             for number, raw in enumerate(page.items or (), 1):
                 if (item := transform(msgspec.json.decode(raw))) is not None:

@@ -44,6 +44,9 @@ class Impersonation(NamedTuple):
         return found
 
 
+NOBODY = Impersonation()
+
+
 def _listed(values: list[Any] | None) -> tuple[str, ...]:
     if not isinstance(values, list | None):
         raise TypeError

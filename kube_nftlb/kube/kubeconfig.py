@@ -15,11 +15,10 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from kubernetes.aio.config.kube_config import KubeConfigMerger
-from multidict import CIMultiDict
 
 from kube_nftlb import errors
 from kube_nftlb.kube.environment_proxy import proxy_of
-from kube_nftlb.kube.impersonation import Impersonation
+from kube_nftlb.kube.impersonation import NOBODY, Impersonation
 
 _BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What the library raises for files that are no kubeconfigs."""
@@ -27,14 +26,13 @@ _PARTS: Final = {"users": "user", "clusters": "cluster"}
 _DEFAULT: Final = "~/.kube/config"
 _LOGGER: Final = "kubernetes.aio.config.kube_config"
 _ERRNO: Final = re.compile(r"^\[Errno \d+\] ")
-_NOBODY: Final = Impersonation()
 _IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 _TOKEN_S: Final = 60.0
 """How old in seconds what was read of the pod's token may be: the kubelet replaces it before it expires."""
 
 
 async def load(
-    kubeconfig: Path | None = None, context: str | None = None, impersonate: Impersonation = _NOBODY
+    kubeconfig: Path | None = None, context: str | None = None, impersonate: Impersonation = NOBODY
 ) -> Configuration:
     """Return what a context of a kubeconfig says, by default the current one of $KUBECONFIG, or the pod's account.
 
@@ -63,7 +61,7 @@ async def load(
         else:
             hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
             raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
-        configuration.client_session_kwargs = {"headers": CIMultiDict(impersonate.headers())}
+        configuration.client_session_kwargs = {"headers": impersonate.headers()}
     except kube_config.ConfigException as error:
         message = _absent(files, context) or error
         raise errors.UnavailableError(f"{subject} cannot be used: {message}") from error

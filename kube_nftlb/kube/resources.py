@@ -26,11 +26,6 @@ class Resource(NamedTuple):
         """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
-    def full_name(self) -> str:
-        """The name of its CustomResourceDefinition, if it has one."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the URL path of one object, or of the collection if ``name`` is None. Raises ValueError for ""."""
         if name == "":

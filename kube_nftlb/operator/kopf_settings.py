@@ -31,7 +31,7 @@ async def login(servers: ApiServers) -> kopf.AiohttpSession:
 
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=RESTClientObject(configuration).ssl_context),
-        headers=[*configuration.client_session_kwargs["headers"].items(), ("User-Agent", "kube-nftlb-operator")],
+        headers=[*configuration.client_session_kwargs["headers"], ("User-Agent", "kube-nftlb-operator")],
         middlewares=(servers, authorize),
         proxy=configuration.proxy,
         trust_env=False,

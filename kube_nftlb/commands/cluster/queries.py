@@ -12,7 +12,7 @@ from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.view import referred
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
-from kube_nftlb.kube.impersonation import Impersonation
+from kube_nftlb.kube.impersonation import NOBODY, Impersonation
 from kube_nftlb.kube.resources import (
     ADDRESS_POOLS,
     ENDPOINT_SLICES,
@@ -45,7 +45,7 @@ class Target(NamedTuple):
     namespace: str | None = None
     system_namespace: str | None = None
     """The namespace of operator and agents; None: it is looked for."""
-    impersonate: Impersonation = Impersonation()
+    impersonate: Impersonation = NOBODY
     timeout_s: float | None = None
     """How long to wait for an answer of the API server; 0: as long as it takes, None: as long as is usual."""
 
