@@ -147,7 +147,7 @@ async def _once(
     problems = {**late, **seen.problems}
     if not seen.reports:
         reasons = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
-        raise errors.UnavailableError(f"no node reports its traffic: {reasons}")
+        raise errors.UnavailableError(f"no node reports its traffic: {reasons or 'there is none'}")
     rows = top_farms.rows(seen.reports, view, namespace, options.by)
     if options.output is not Format.TEXT:
         terminal.show_data(top_farms.document(rows, seen.reports, problems), options.output)

@@ -101,6 +101,9 @@ async def test_top_asks_the_nodes_with_an_agent(kube: Viewer) -> None:
         await top.top(HERE, TopOptions(nodes=("n2",)))
     with pytest.raises(errors.UnavailableError, match="n1: exit status 1"):
         await top.top(HERE, TopOptions(node_command="false {node}"))
+    kube.remove(NFTLB_NODES, "n1")
+    with pytest.raises(errors.UnavailableError, match="no node reports its traffic: there is none"):
+        await top.top(HERE, TopOptions(node_command="false {node}"))
 
 
 @pytest.mark.usefixtures("kube")
