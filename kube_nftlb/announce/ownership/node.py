@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
 from kube_nftlb.announce.ownership.gate import NO_FARM, Blocker, Reason
-from kube_nftlb.announce.ownership.records import NOBODY, Record
+from kube_nftlb.announce.ownership.records import NOBODY, Record, is_host
 from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
 from kube_nftlb.multimap import Multimap
 
@@ -217,6 +217,9 @@ class Ownership:
             known = self._known[event.ip]
             if isinstance(event, Silent) and event.mac != (known.wire.holder_mac or known.record.mac):
                 # Of who held it before: another node has taken it meanwhile.
+                return
+            if isinstance(event, Heard) and not is_host(event.mac):
+                # The responder refuses a whole state in which it is to watch that.
                 return
             known.wire = _after(event, known.wire, now)
             known.alone = known.alone and not isinstance(event, Yielded)

@@ -20,7 +20,7 @@ LABEL: Final = "kube-nftlb.io/announced-address"
 
 _TRANSITIONS: Final = 1 << 31
 """Where their number begins anew: the API server refuses a Lease with more, so that nobody could take its address."""
-_MAC: Final = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+_MAC: Final = re.compile(r"(?!00(:00){5})[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 Json = dict[str, Any]
 
@@ -47,6 +47,11 @@ def name(ip: str) -> str:
     return "address-" + ip_address(ip).exploded.replace(".", "-").replace(":", "-")
 
 
+def is_host(mac: str) -> bool:
+    """Return whether a text is the link-layer address of one host: no group's, and not zero."""
+    return _MAC.fullmatch(mac) is not None
+
+
 def parse(lease: Json) -> tuple[str, Record]:
     """Return the address of a Lease, and its record. The address is empty if it is not one of ours."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
@@ -54,7 +59,7 @@ def parse(lease: Json) -> tuple[str, Record]:
     record = Record(
         metadata.get("resourceVersion") or "",
         spec.get("holderIdentity") or "",
-        mac if _MAC.fullmatch(mac := annotations.get(MAC) or "") else "",
+        mac if is_host(mac := annotations.get(MAC) or "") else "",
         annotations.get(LEAVING) == "true",
         spec.get("leaseTransitions") or 0,
         unwatched=labels.get(LABEL) != "true",

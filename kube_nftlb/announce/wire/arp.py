@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from kube_nftlb.announce.wire.heard import Asked, Heard, Told
+from kube_nftlb.announce.wire.heard import Asked, Heard, Told, is_host
 
 PROTOCOL: Final = 0x0806
 BROADCAST: Final = b"\xff" * 6
@@ -46,7 +46,7 @@ def read(frame: bytes) -> Heard | None:
     if len(frame) < _FRAME.size:
         return None
     to, _, protocol, *kind, operation, sender, sender_ip, target, ip = _FRAME.unpack_from(frame)
-    if protocol != PROTOCOL or tuple(kind) != _KIND or sender[0] & 1 or sender == _NOBODY:
+    if protocol != PROTOCOL or tuple(kind) != _KIND or not is_host(sender):
         return None
     to_all = bool(to[0] & 1)
     if operation == _REQUEST and sender_ip != ip:

@@ -1,6 +1,8 @@
 """What a frame of ARP or NDP says. Pure. Addresses are packed."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_MAC_BYTES: Final = 6
 
 
 class Asked(NamedTuple):
@@ -29,3 +31,8 @@ class Heard(NamedTuple):
 
     asked: Asked | None
     statement: Told | None
+
+
+def is_host(mac: bytes) -> bool:
+    """Return whether a link-layer address can be that of one host: it is no group's, and not zero."""
+    return len(mac) == _MAC_BYTES and not mac[0] & 1 and any(mac)

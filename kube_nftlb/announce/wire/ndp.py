@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from kube_nftlb.announce.wire.heard import Asked, Heard, Told
+from kube_nftlb.announce.wire.heard import Asked, Heard, Told, is_host
 
 PROTOCOL: Final = 0x86DD
 SOLICITATION, ADVERTISEMENT = 135, 136
@@ -56,7 +56,7 @@ def probe(mac: bytes, ip: bytes) -> bytes:
 
 
 def read(frame: bytes) -> Heard | None:
-    """Return what a frame asks or tells; None if it is not valid (RFC 4861, 7.1)."""
+    """Return what a frame asks or tells; None if it is not valid (RFC 4861, 7.1), or its sender is no host."""
     if len(frame) < _BODY + _MESSAGE.size:
         return None
     to, sender, protocol = _ETHERNET.unpack_from(frame)
@@ -68,24 +68,23 @@ def read(frame: bytes) -> Heard | None:
         return None
     kind, code, _, flags, target = _MESSAGE.unpack_from(payload)
     options = _options(payload[_MESSAGE.size :])
-    if code != 0 or target[0] == 0xFF or options is None or sender[0] & 1:
+    if code != 0 or target[0] == 0xFF or options is None:
+        return None
+    mac = options.get(_SOURCE_MAC if kind == SOLICITATION else _TARGET_MAC, sender)
+    if not (is_host(sender) and is_host(mac)):
         return None
     if kind == SOLICITATION:
-        return _solicitation(target, source, destination, options.get(_SOURCE_MAC), sender)
+        return _solicitation(target, source, destination, mac, probes=_SOURCE_MAC not in options)
     if kind == ADVERTISEMENT and not (flags & _SOLICITED and destination[0] == 0xFF):
         outdated = bool(flags & _SOLICITED) and not flags & _OVERRIDE
-        return Heard(None, Told(target, options.get(_TARGET_MAC, sender), bool(to[0] & 1), outdated))
+        return Heard(None, Told(target, mac, bool(to[0] & 1), outdated))
     return None
 
 
-def _solicitation(
-    target: bytes, source: bytes, destination: bytes, option: bytes | None, sender: bytes
-) -> Heard | None:
+def _solicitation(target: bytes, source: bytes, destination: bytes, mac: bytes, *, probes: bool) -> Heard | None:
     if source == UNSPECIFIED:
-        if destination != group(target) or option is not None:
-            return None
-        return Heard(Asked(target, sender, source), None)
-    mac = option or sender
+        # A probe has no option with the sender's link-layer address.
+        return Heard(Asked(target, mac, source), None) if probes and destination == group(target) else None
     # Whose address this is tells nothing new of the target, but it does of the source.
     return Heard(Asked(target, mac, source), Told(source, mac, destination[0] == 0xFF))
 

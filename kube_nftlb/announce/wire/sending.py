@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.wire import arp, ndp
+from kube_nftlb.announce.wire.heard import is_host
 from kube_nftlb.announce.wire.messages import Peer, Place
 from kube_nftlb.announce.wire.pacing import Pacer, Urgency
 
@@ -12,7 +13,6 @@ ANNOUNCE_S: Final = (0.0, 0.2, 1.0)
 PROBE_S: Final = (0.0, 0.05, 0.1)
 """As many as RFC 5227 has, in less time: who has the address is noticed afterwards too, and its clients wait."""
 IPV4_BYTES: Final = 4
-_MAC_BYTES: Final = 6
 
 
 class LinkAddresses(NamedTuple):
@@ -39,7 +39,7 @@ def mac_text(mac: bytes) -> str:
 def mac_bytes(text: str) -> bytes:
     """Return a link-layer address of a host as it is in frames. Raises ValueError."""
     mac = bytes.fromhex(text.replace(":", ""))
-    if len(mac) != _MAC_BYTES or mac[0] & 1:
+    if not is_host(mac):
         raise ValueError(f"{text!r} is no Ethernet address of a host")
     return mac
 

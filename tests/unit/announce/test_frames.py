@@ -72,6 +72,22 @@ def test_ndp_is_read(frame: bytes, expected: Heard) -> None:
     assert ndp.read(frame) == expected
 
 
+def sent_by(sender: bytes, frame: bytes) -> bytes:
+    """The same frame with another address in the Ethernet header alone."""
+    return frame[:6] + sender + frame[12:]
+
+
+@pytest.mark.parametrize("mac", ["333300000001", "ff" * 6, ZERO, "010000000002"])
+def test_what_says_that_an_address_is_at_no_host_is_not_read(mac: str) -> None:
+    bad = bytes.fromhex(mac)
+    for frame in (ndp.announcement(bad, VIP6), ndp.answer(bad, VIP6, ASKED6), ndp.question(bad, VIP6, CLIENT6, MAC)):
+        assert ndp.read(sent_by(OTHER, frame)) is None
+    for frame in (ndp.announcement(OTHER, VIP6), ndp.probe(OTHER, VIP6)):
+        assert ndp.read(sent_by(bad, frame)) is None
+    for frame in (arp.announcement(bad, VIP4, reply=True), arp.question(bad, VIP4)):
+        assert arp.read(sent_by(OTHER, frame)) is None
+
+
 HOPS, CHECKSUM, CODE, TARGET, OPTION_LENGTH = 14 + 7, 14 + 42, 14 + 41, 14 + 48, 14 + 65
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from kube_nftlb.announce.ownership.address import Write
@@ -11,7 +12,8 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire import arp
-from kube_nftlb.announce.wire.messages import Place, Ready, Silent, Yielded
+from kube_nftlb.announce.wire.messages import Heard, Peer, Place, Probed, Ready, Silent, Yielded
+from kube_nftlb.announce.wire.responder import Responder
 from tests.unit.announce.cluster import STEP_S, Cluster
 
 FOUR, SIX = "192.0.2.10", "2001:db8::a"
@@ -540,6 +542,21 @@ def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_t
     assert node.decide(9.0).writes == ()
     node.event(Silent(FOUR, "eth0", new), 9.0)
     assert [each.write for each in node.decide(9.5).writes] == [Write.CLAIM]
+
+
+@pytest.mark.parametrize("mac", ["33:33:00:00:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "x", ""])
+def test_nothing_that_is_said_of_one_address_has_the_responder_refuse_the_others(mac: str) -> None:
+    node, mine, responder = Ownership("n2"), "02:00:00:00:00:02", Responder()
+    candidates = ("n1", "n2")
+    node.facts({FOUR: Address("eth0", mine, candidates), SIX: Address("eth0", mine, candidates)}, candidates)
+    node.record(FOUR, Record("1", "n2", mine), 0.0)
+    node.record(SIX, Record("2", "n1", "02:00:00:00:00:01"), 0.0)
+    node.event(Ready(holds=True), 0.0)
+    for event in (Heard(SIX, "eth0", mac), Silent(SIX, "eth0", mac), Probed(SIX, "eth0", mac)):
+        node.event(event, 1.0)
+        responder.order(msgspec.structs.replace(node.decide(1.0).state, deadline=5.0), 1.0)
+        assert responder.holds
+    assert node.decide(2.0).state.watch == (Peer(SIX, "eth0", "02:00:00:00:00:01"),)
 
 
 def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:

@@ -58,7 +58,7 @@ def test_a_claim_does_not_have_more_transitions_than_a_lease_can() -> None:
     assert 0 <= spec["leaseTransitions"] < 2**31
 
 
-@pytest.mark.parametrize("mac", ["", "x", "ff:ff:ff:ff:ff:ff", "02:00:00:00:00", MAC + "\n"])
+@pytest.mark.parametrize("mac", ["", "x", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "02:00:00:00:00", MAC + "\n"])
 def test_a_link_layer_address_that_is_none_is_not_asked(mac: str) -> None:
     metadata = {"name": records.name(IP), "labels": {records.LABEL: "true"}, "annotations": {records.MAC: mac}}
     assert records.parse({"metadata": metadata}) == (IP, NOBODY)

@@ -265,6 +265,7 @@ def test_an_address_that_comes_while_its_link_is_away_is_not_held_and_the_error_
         State(5.0, (Place("x", LINK),)),
         State(5.0, watch=(Peer(FOUR.ip, LINK, "x"),)),
         State(5.0, fence=(Peer(FOUR.ip, LINK, "ff:ff:ff:ff:ff:ff"),)),
+        State(5.0, watch=(Peer(FOUR.ip, LINK, "00:00:00:00:00:00"),)),
     ],
 )
 def test_a_state_with_a_bad_address_is_refused_as_a_whole(state: State) -> None:
