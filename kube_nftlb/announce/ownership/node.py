@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
 from kube_nftlb.announce.ownership.gate import NO_FARM, Blocker, Reason
+from kube_nftlb.announce.ownership.reads import Reads
 from kube_nftlb.announce.ownership.records import NOBODY, Record, is_host
 from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
 from kube_nftlb.multimap import Multimap
@@ -28,9 +29,7 @@ _ORPHANS_MAX: Final = 64
 _MACS_MAX: Final = 32
 """How many link-layer addresses of a node are known: those of its last Leases."""
 _ASK_AGAIN_S, _ASK_MAX_S = 0.5, 2.0
-"""The shortest time between two requests to the API server for one address; each refusal doubles it."""
-
-
+"""The shortest time between two writes of one address; each refusal doubles it."""
 _SUPERSEDED_FIRST_S, _SUPERSEDED_MAX_S = 10.0, 300.0
 _NOTHING: Final = Wire()
 
@@ -93,9 +92,9 @@ class _Known:
     asked: Write | None = None
     """A write whose outcome is not known yet."""
     asked_at: float = -math.inf
-    """When the API server was asked last, to write or to read."""
+    """When that was."""
     rest_s: float = _ASK_AGAIN_S
-    """How long it is not asked again."""
+    """How long nothing is written since."""
 
 
 class Ownership:
@@ -115,6 +114,7 @@ class Ownership:
         """The addresses with a Lease, by its holder."""
         self._orphans: Mapping[str, float] = {}
         """Addresses that no farm has, and whose holder is gone, and since when this node knows that."""
+        self._reads = Reads()
         self._macs: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_MACS_MAX))
         self._outdated: dict[str, float] = {}
         """Link-layer addresses of the holders that say so, and since when."""
@@ -161,15 +161,12 @@ class Ownership:
         elif before.version:
             known.newest += 1
         known.record, known.read_at, known.asked, known.rest_s = record, now, None, _ASK_AGAIN_S
+        if record.version != before.version:
+            self._reads.forget(ip)
         self._held_by.discard(before.holder, ip)
         if record.version:
             self._held_by.add(record.holder, ip)
-        if record.mac:
-            # The newest last, also if it is known: a node may have many interfaces.
-            macs = self._macs[record.holder]
-            if record.mac in macs:
-                macs.remove(record.mac)
-            macs.append(record.mac)
+        self._note_mac(record)
         if record.holder == before.holder:
             if record.mac != before.mac:
                 # What was heard, or not, is of the one that it had.
@@ -184,6 +181,14 @@ class Ownership:
         # Whoever claims an address has found it free, or takes it from its holder.
         known.wire = Wire(free=mine and (asked is Write.CLAIM or self._holds))
         known.fence = (before.mac, now + _FENCE_S) if mine else ("", 0.0)
+
+    def _note_mac(self, record: Record) -> None:
+        if record.mac:
+            # The newest last, also if it is known: a node may have many interfaces.
+            macs = self._macs[record.holder]
+            if record.mac in macs:
+                macs.remove(record.mac)
+            macs.append(record.mac)
 
     def _answers_rightly(self, ip: str) -> bool:
         """Return whether, as far as this node knows, no other one need take an address from it."""
@@ -236,7 +241,7 @@ class Ownership:
 
     def decide(self, now: float) -> Outcome:
         """Return what to do now."""
-        answer, probe, watch, fence, writes, reads = [], [], [], [], [], []
+        answer, probe, watch, fence, writes, contradicted = [], [], [], [], [], []
         times: list[float] = []
         own = self._addresses.keys() | self._held_by.get(self._me)
         for ip in self.acts.keys() - own:
@@ -255,21 +260,21 @@ class Ownership:
             watch += [Peer(ip, address.link, act.watch)] if act.watch else []
             if act.answer and known.fence[0] and now < known.fence[1]:
                 fence.append(Peer(ip, address.link, known.fence[0]))
-            if (act.write or act.read) and now < known.asked_at + known.rest_s:
+            if act.write and now < known.asked_at + known.rest_s:
                 times.append(known.asked_at + known.rest_s)
             elif act.write and known.asked is None:
                 known.asked, known.asked_at = act.write, now
                 writes.append(Writing(ip, act.write, known.record, address.mac))
-            elif act.read:
-                known.asked_at = now
-                reads.append(ip)
+            contradicted += [ip] if act.read else []
             times += [act.again] if act.again is not None else []
+        reads, read_at = self._reads.take(contradicted, now)
+        times += [read_at] if read_at is not None else []
         watched = {peer.mac for peer in watch}
         self._outdated = {mac: at for mac, at in self._outdated.items() if mac in watched}
         outdated_at = self._api_away_at + _OUTDATED_S if self._api_away_at is not None else math.inf
         times += [outdated_at] if now < outdated_at < math.inf else []
         state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence), now >= outdated_at)
-        return Outcome(state, tuple(writes), tuple(reads), min(times, default=None))
+        return Outcome(state, tuple(writes), reads, min(times, default=None))
 
     def _view(self, address: Address, known: _Known, now: float) -> View:
         seeks = seeks_holder(known.record, address.candidates)
@@ -317,6 +322,7 @@ class Ownership:
 
     def _forget(self, ip: str) -> None:
         self.acts.pop(ip, None)
+        self._reads.forget(ip)
         # Who has the address next has to be found free, or held, anew.
         self._known[ip].alone = False
         if not self._known[ip].record.version:

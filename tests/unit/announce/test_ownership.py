@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -467,6 +468,47 @@ def test_a_node_has_as_many_link_addresses_as_its_last_leases_say() -> None:
     for mac, answers in (("02:00:00:00:00:00", False), ("02:00:00:00:00:63", True)):
         node.event(Yielded(FOUR, "eth0", mac), 1.0)
         assert node.decide(9.0).state.answer == (() if not answers else (Place(FOUR, "eth0"),))
+
+
+def contradicted(addresses: int, per_s: int, seconds: float) -> list[tuple[float, str]]:
+    """The reads of a node that holds addresses, while frames say as often that another node has them."""
+    node, other, mine = Ownership("n1"), "02:00:00:00:00:02", "02:00:00:00:00:01"
+    ips = [f"192.0.2.{each}" for each in range(addresses)]
+    node.facts({ip: Address("eth0", mine, ("n1", "n2")) for ip in ips}, ("n1", "n2"))
+    node.event(Ready(holds=True), 0.0)
+    records = {ip: Record(str(number), "n1", mine) for number, ip in enumerate(ips, 1)}
+    for ip, record in (*records.items(), ("198.51.100.1", Record("999", "n2", other))):
+        node.record(ip, record, 0.0)
+    reads: list[tuple[float, str]] = []
+    for number in range(round(per_s * seconds)):
+        now = 1.0 + number / per_s
+        node.event(Yielded(ips[number % addresses], "eth0", other), now)
+        for ip in node.decide(now).reads:
+            reads.append((now, ip))
+            node.record(ip, records[ip], now)
+    return reads
+
+
+def test_a_lease_that_is_contradicted_again_and_again_is_read_at_once_and_then_ever_less_often() -> None:
+    times = [at for at, _ in contradicted(1, 100, 60.0)]
+    assert times[0] == 1.0
+    assert [round(later - at, 1) for at, later in pairwise(times)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
+
+
+def test_leases_that_are_contradicted_seldom_are_read_at_once() -> None:
+    assert [at for at, _ in contradicted(1, 1, 1.0)] == [1.0]
+    node = with_leases(1)
+    for now in (10.0, 40.0, 70.0):
+        node.event(Yielded(FOUR, "eth0", "02:00:00:00:00:02"), now)
+        assert node.decide(now).reads == (FOUR,)
+        node.record(FOUR, Record("1", "n1", "02:00:00:00:00:01"), now)
+
+
+def test_a_node_reads_fifty_leases_a_second_at_most_and_none_of_them_is_forgotten() -> None:
+    reads = contradicted(200, 1000, 6.0)
+    for second in range(1, 7):
+        assert len([at for at, _ in reads if second <= at < second + 1]) <= 50
+    assert len({ip for _, ip in reads}) == 200
 
 
 def test_a_holder_that_may_not_go_on_leaves_no_lease_behind() -> None:
