@@ -197,9 +197,9 @@ class Responder:
         if self._probes.answered(place):
             self.events.append(Probed(*_of(peer)))
         # Whoever answers in doubt may be the node that is watched, with another link-layer address.
-        if self._watch.heard(peer) or self._watch.has_other(peer, in_doubt=not to_all):
+        if self._watch.heard(peer) or self._watch.has_other(peer, now, in_doubt=not to_all):
             self.events.append(Heard(*_of(peer)))
-        if not to_all and self._watch.says(peer, outdated=statement.outdated):
+        if not to_all and self._watch.says(peer, now, outdated=statement.outdated):
             self.events.append(Outdated(link, peer.mac, statement.outdated))
         if (link, ip) not in self._answers:
             return

@@ -4,6 +4,7 @@ A node that has many addresses is asked for one of them in each round, in turns,
 does not answer is asked again together with the next: so a node that is gone is told from one that lost an address.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable
 from typing import Final
 
@@ -26,6 +27,8 @@ class _Round:
         self.silent: set[str] = set()
         self.outdated = False
         """What the node said last."""
+        self.said_at = -math.inf
+        """When that was news."""
         self._missed: dict[str, int] = {}
         """Questions without an answer yet, by address."""
         self._unheard = 0
@@ -78,12 +81,17 @@ class Rounds:
 
     def __init__(self) -> None:
         self._rounds: dict[_Node, _Round] = {}
+        self._others: dict[tuple[str, str], tuple[str, str, float]] = {}
+        """Links and addresses that another node said to have: who is asked for them, who that was, and when."""
 
     def keep(self, peers: Iterable[Peer], now: float) -> None:
         """Ask these from now on. Those that were asked before keep their turn."""
         wanted: dict[_Node, list[str]] = {}
+        others, self._others = self._others, {}
         for peer in peers:
             wanted.setdefault((peer.link, peer.mac), []).append(peer.ip)
+            if (place := (peer.link, peer.ip)) in others:
+                self._others[place] = others[place]
         self._rounds = {node: self._rounds.get(node) or _Round(now) for node in wanted}
         for node, ips in wanted.items():
             self._rounds[node].keep(ips)
@@ -110,12 +118,12 @@ class Rounds:
         each = self._rounds.get((peer.link, peer.mac))
         return each is not None and peer.ip in each.wanted and each.answered(peer.ip)
 
-    def says(self, peer: Peer, *, outdated: bool) -> bool:
-        """Take whether a node that is asked says that it is outdated. Return whether that is new."""
+    def says(self, peer: Peer, now: float, *, outdated: bool) -> bool:
+        """Take whether a node that is asked says that it is outdated. Return whether that is news: once a round."""
         each = self._rounds.get((peer.link, peer.mac))
-        if each is None or peer.ip not in each.wanted or each.outdated is outdated:
+        if each is None or peer.ip not in each.wanted or each.outdated is outdated or now < each.said_at + ROUND_S:
             return False
-        each.outdated = outdated
+        each.outdated, each.said_at = outdated, now
         return True
 
     def outdated(self) -> list[_Node]:
@@ -123,7 +131,8 @@ class Rounds:
         return [node for node, each in self._rounds.items() if each.outdated]
 
     def silent(self) -> list[Peer]:
-        """Return who is silent."""
+        """Return who is silent, for an agent that knows nothing: what is no news to another one is news to it."""
+        self._others.clear()
         return [Peer(ip, *node) for node, each in self._rounds.items() for ip in each.ips if ip in each.silent]
 
     def doubts(self, peer: Peer) -> bool:
@@ -136,15 +145,27 @@ class Rounds:
         each = self._rounds.get((link, mac))
         return each.ips if each is not None else []
 
-    def has_other(self, peer: Peer, *, in_doubt: bool) -> bool:
-        """Return whether another node on the link is asked for the address; ``in_doubt``: and has not answered."""
-        return any(
-            link == peer.link
+    def has_other(self, peer: Peer, now: float, *, in_doubt: bool) -> bool:
+        """Return whether it is news that another node on the link is asked for the address.
+
+        If it is ``in_doubt``, only one that has not answered counts. It is news once, until somebody else is asked or
+        says so, and once a round: any host can say it at any rate.
+        """
+        asked = (
+            mac
+            for (link, mac), each in self._rounds.items()
+            if link == peer.link
             and mac != peer.mac
             and peer.ip in each.wanted
             and (not in_doubt or each.missed(peer.ip) or peer.ip in each.silent)
-            for (link, mac), each in self._rounds.items()
         )
+        if (mac := next(asked, "")) == "":
+            return False
+        *before, at = self._others.get((peer.link, peer.ip), ("", "", -math.inf))
+        if before == [mac, peer.mac] or now < at + ROUND_S:
+            return False
+        self._others[peer.link, peer.ip] = mac, peer.mac, now
+        return True
 
     def wake(self) -> float | None:
         """Return when the next round begins; None if nobody is asked."""

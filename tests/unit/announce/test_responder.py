@@ -204,6 +204,43 @@ def test_who_else_answers_for_an_address_counts_only_while_its_holder_does_not()
     assert responder.events == [Heard(FOUR.ip, LINK, "02:00:00:00:00:03")], "it has another link-layer address"
 
 
+@pytest.mark.parametrize("to_all", [True, False], ids=["announced", "answered"])
+def test_a_host_that_says_it_has_a_watched_address_is_told_of_once(to_all: bool) -> None:
+    third, fourth = bytes.fromhex("020000000003"), bytes.fromhex("020000000004")
+    state = State(9.0, watch=(Peer(FOUR.ip, LINK, OTHER_TEXT),))
+    responder = serving(state)
+    start = 1.1
+    until(responder, start)
+
+    def says(mac: bytes, since: float, seconds: float) -> list[str]:
+        """The hosts that the agent is told of while one says a thousand times a second that it has the address."""
+        told = arp.announcement(mac, VIP4, reply=True) if to_all else arp.answer(mac, VIP4, ASKED4)
+        for number in range(round(seconds * 1000)):
+            responder.order(Renewal(9.0), since)
+            frame(responder, told, since + number / 1000)
+        events, responder.events = responder.events, []
+        return [event.mac for event in events if isinstance(event, Heard)]
+
+    assert says(third, start, 0.4) == ["02:00:00:00:00:03"]
+    assert says(fourth, start + 0.4, 0.3) == ["02:00:00:00:00:04"], "half a second later"
+    assert says(third, start + 0.7, 0.2) == []
+    responder.standing(start + 0.9)
+    assert says(fourth, start + 0.9, 0.1) == ["02:00:00:00:00:04"], "an agent that has restarted does not know it"
+    responder.order(State(9.0, watch=(Peer(FOUR.ip, LINK, "02:00:00:00:00:04"),)), start + 1.0)
+    assert says(fourth, start + 1.0, 0.5) == [], "it is the one that is watched"
+    if to_all:
+        assert says(third, start + 1.5, 0.5) == ["02:00:00:00:00:03"]
+        responder.order(state, start + 2.0)
+        assert says(third, start + 2.5, 0.5) == ["02:00:00:00:00:03"], "somebody else is watched"
+
+
+def test_a_node_that_says_at_any_rate_whether_it_is_outdated_is_told_of_once_a_round() -> None:
+    responder = serving(State(5.0, watch=(Peer(SIX.ip, LINK, OTHER_TEXT),)))
+    for number in range(2000):
+        frame(responder, ndp.answer(OTHER, VIP6, ASKED6, outdated=number % 2 == 0), number / 1000)
+    assert responder.events == [Outdated(LINK, OTHER_TEXT, outdated=flag) for flag in (True, False, True, False)]
+
+
 def test_a_node_that_hears_others_knows_that_it_is_not_the_one_that_is_cut_off() -> None:
     responder = serving(State(5.0, watch=(Peer(FOUR.ip, LINK, OTHER_TEXT),)))
     until(responder, 1.2)
