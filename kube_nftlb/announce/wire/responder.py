@@ -72,7 +72,7 @@ class Responder:
         if self._state is None:
             return [Ready(holds=False)]
         links = [LinkChanged(name, mac_text(own.mac)) for name, own in self._sending.links.items()]
-        silent = [self._silent(peer, now) for peer in self._watch.silent() if self._sending.can_ask(peer)]
+        silent = [self._silent(peer, now) for peer in self._watch.silent(self._sending.can_ask)]
         yielded = [Yielded(place.ip, place.link, mac) for place, mac in self._yielded.items()]
         outdated = [Outdated(*node, outdated=True) for node in self._watch.outdated()]
         return [Ready(holds=True), *links, *yielded, *silent, *outdated]
@@ -136,14 +136,14 @@ class Responder:
         """Return the frames to send now, with their links. Take note of what is over."""
         self._expire(now)
         for rounds, urgency in ((self._watch, Urgency.WATCH), (self._fence, Urgency.ASK)):
-            ask, silent = rounds.due(now, self._sending.links, self._sending.waits)
+            ask, silent = rounds.due(now, self._sending.can_ask, self._sending.waits)
             for peer in ask:
                 self._sending.ask(peer, now, urgency)
                 if rounds is self._watch and rounds.doubts(peer):
                     # Whoever else looks for it hears that this node is not cut off, and the other way around.
                     self._sending.ask_all(peer, now)
             if rounds is self._watch:
-                self.events += [self._silent(peer, now) for peer in silent if self._sending.can_ask(peer)]
+                self.events += [self._silent(peer, now) for peer in silent]
         frames = self._sending.due(now)
         # The time for an answer begins when the last question is sent.
         self.events += [Probed(place.ip, place.link) for place in self._probes.free(now)]

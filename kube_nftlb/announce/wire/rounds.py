@@ -5,7 +5,7 @@ does not answer is asked again together with the next: so a node that is gone is
 """
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kube_nftlb.announce.wire.messages import Peer
@@ -45,19 +45,23 @@ class _Round:
         self._unheard = 0
         self._missed.clear()
 
-    def ask(self, now: float) -> tuple[list[str], list[str]]:
-        """End a round and begin the next: the addresses to ask for, and those that are silent from now on."""
+    def ask(self, ips: list[str], now: float) -> tuple[list[str], list[str]]:
+        """End a round and begin the next: the addresses to ask for, and those that are silent from now on.
+
+        ``ips`` are those that can be asked for. The others begin anew.
+        """
         self.next_at = now + ROUND_S
-        self._missed = {ip: missed + 1 for ip, missed in self._missed.items()}
-        lost: set[str] = set()
-        if over := {ip for ip, missed in self._missed.items() if missed >= MISSES}:
-            lost = (set(self.ips) if self._unheard >= MISSES else over) - self.silent
+        able = frozenset(ips)
+        self._missed = {ip: missed + 1 for ip, missed in self._missed.items() if ip in able}
+        lost: frozenset[str] = frozenset()
+        if over := frozenset(ip for ip, missed in self._missed.items() if missed >= MISSES):
+            lost = (able if self._unheard >= MISSES else over) - self.silent
             self.silent |= lost
             self._missed = {ip: missed for ip, missed in self._missed.items() if ip not in over}
         self._unheard += 1
-        self._turn = (self._turn + 1) % len(self.ips)
-        self._missed.setdefault(self.ips[self._turn], 0)
-        return list(self._missed), [ip for ip in self.ips if ip in lost]
+        self._turn = (self._turn + 1) % len(ips)
+        self._missed.setdefault(ips[self._turn], 0)
+        return list(self._missed), [ip for ip in ips if ip in lost]
 
     @property
     def asked(self) -> Iterable[str]:
@@ -96,19 +100,23 @@ class Rounds:
         for node, ips in wanted.items():
             self._rounds[node].keep(ips)
 
-    def due(self, now: float, links: Container[str], waits: Callable[[Peer], bool]) -> tuple[list[Peer], list[Peer]]:
-        """Return whom to ask now, and who is silent. Nobody is on a link that cannot be used: all begins anew there.
+    def due(
+        self, now: float, can_ask: Callable[[Peer], bool], waits: Callable[[Peer], bool]
+    ) -> tuple[list[Peer], list[Peer]]:
+        """Return whom to ask now, and who is silent. Nobody is who cannot be asked: all begins anew there.
 
         Nor is anybody who was not asked: a round goes on while one of its questions ``waits`` to be sent.
         """
         ask, silent = [], []
         for (link, mac), each in self._rounds.items():
-            if link not in links:
+            if each.next_at > now:
+                continue
+            if not (ips := [ip for ip in each.ips if can_ask(Peer(ip, link, mac))]):
                 each.restart(now)
-            elif each.next_at <= now and any(waits(Peer(ip, link, mac)) for ip in each.asked):
+            elif any(waits(Peer(ip, link, mac)) for ip in each.asked):
                 each.next_at = now + ROUND_S
-            elif each.next_at <= now:
-                asked, lost = each.ask(now)
+            else:
+                asked, lost = each.ask(ips, now)
                 ask += [Peer(ip, link, mac) for ip in asked]
                 silent += [Peer(ip, link, mac) for ip in lost]
         return ask, silent
@@ -130,9 +138,14 @@ class Rounds:
         """Return the nodes that said so last."""
         return [node for node, each in self._rounds.items() if each.outdated]
 
-    def silent(self) -> list[Peer]:
-        """Return who is silent, for an agent that knows nothing: what is no news to another one is news to it."""
+    def silent(self, can_ask: Callable[[Peer], bool]) -> list[Peer]:
+        """Return who is silent, for an agent that knows nothing.
+
+        What is no news to another agent is news to it: of those that cannot be asked now it hears once they can.
+        """
         self._others.clear()
+        for node, each in self._rounds.items():
+            each.silent = {ip for ip in each.silent if can_ask(Peer(ip, *node))}
         return [Peer(ip, *node) for node, each in self._rounds.items() for ip in each.ips if ip in each.silent]
 
     def doubts(self, peer: Peer) -> bool:

@@ -261,6 +261,39 @@ def test_who_cannot_be_asked_is_not_silent(source: bytes | None) -> None:
     assert not any(isinstance(event, Silent) for event in responder.standing(4.0)), "nor to an agent that restarts"
 
 
+def test_a_silence_that_begins_while_the_holder_cannot_be_asked_is_told_once_it_can() -> None:
+    responder = Responder()
+    responder.order(State(5.0, watch=(Peer(SIX.ip, LINK, OTHER_TEXT),)), 0.0)
+    responder.link(LINK, LinkAddresses(MAC), 0.0)
+    until(responder, 2.9)
+    responder.link(LINK, LinkAddresses(MAC, SOURCE), 2.9)
+    responder.events.clear()
+    until(responder, 4.9, 2.9)
+    assert responder.events == [Silent(SIX.ip, LINK, OTHER_TEXT, alone=True)]
+
+
+def test_an_agent_that_restarts_while_a_silent_holder_cannot_be_asked_is_told_of_it_once_it_can() -> None:
+    responder = serving(State(5.0, watch=(Peer(SIX.ip, LINK, OTHER_TEXT),)))
+    until(responder, 1.6)
+    assert responder.events == [Silent(SIX.ip, LINK, OTHER_TEXT, alone=True)]
+    responder.link(LINK, LinkAddresses(MAC), 1.6)
+    responder.events = responder.standing(1.6)
+    until(responder, 2.0, 1.6)
+    responder.link(LINK, LinkAddresses(MAC, SOURCE), 2.0)
+    assert not any(isinstance(event, Silent) for event in responder.events)
+    until(responder, 4.9, 2.0)
+    assert responder.events[-1] == Silent(SIX.ip, LINK, OTHER_TEXT, alone=True)
+
+
+def test_of_a_holder_of_both_families_the_one_that_can_be_asked_for_is_watched() -> None:
+    responder = Responder()
+    responder.order(State(5.0, watch=(Peer(SIX.ip, LINK, OTHER_TEXT), Peer(FOUR.ip, LINK, OTHER_TEXT))), 0.0)
+    responder.link(LINK, LinkAddresses(MAC), 0.0)
+    responder.events.clear()
+    until(responder, 2.0)
+    assert responder.events == [Silent(FOUR.ip, LINK, OTHER_TEXT, alone=True)]
+
+
 def test_a_former_holder_that_still_answers_is_told_and_not_yielded_to() -> None:
     former = Peer(FOUR.ip, LINK, OTHER_TEXT)
     responder = serving(State(5.0, (FOUR,), fence=(former,)))

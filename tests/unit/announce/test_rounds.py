@@ -5,11 +5,14 @@ import pytest
 from kube_nftlb.announce.wire.messages import Peer
 from kube_nftlb.announce.wire.rounds import Rounds
 
-LINKS = {"eth0"}
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 
-def nothing_waits(_: Peer) -> bool:
+def everybody(_: Peer) -> bool:
+    return True
+
+
+def nobody(_: Peer) -> bool:
     return False
 
 
@@ -21,7 +24,7 @@ def watched(rounds: Rounds, lost: set[Peer], *, since: float, until: float) -> d
     """Ask until then; all answer at once but those that are lost. Who was found silent, and when."""
     silent: dict[Peer, float] = {}
     for now in [number / 100 for number in range(int(since * 100), int(until * 100))]:
-        asked, found = rounds.due(now, LINKS, nothing_waits)
+        asked, found = rounds.due(now, everybody, nobody)
         silent |= dict.fromkeys(found, now)
         for peer in asked:
             if peer not in lost:
@@ -49,10 +52,10 @@ def test_it_says_when_a_silent_address_answers_again() -> None:
     rounds, here = Rounds(), peers(1)
     rounds.keep(here, 0.0)
     assert watched(rounds, set(here), since=0.0, until=3.0).keys() == set(here)
-    assert rounds.silent() == here
+    assert rounds.silent(everybody) == here
     assert rounds.heard(here[0]), "it was silent"
     assert not rounds.heard(here[0]), "it is no longer"
-    assert rounds.silent() == []
+    assert rounds.silent(everybody) == []
 
 
 def test_a_node_is_asked_for_one_address_a_round_however_many_it_has() -> None:
@@ -60,7 +63,7 @@ def test_a_node_is_asked_for_one_address_a_round_however_many_it_has() -> None:
     rounds.keep(peers(500), 0.0)
     asked = []
     for number in range(100):
-        found, _ = rounds.due(number * 0.5, LINKS, nothing_waits)
+        found, _ = rounds.due(number * 0.5, everybody, nobody)
         asked += found
         for peer in found:
             rounds.heard(peer)
@@ -72,7 +75,7 @@ def test_nobody_is_silent_because_the_own_link_was_away() -> None:
     rounds.keep(here, 0.0)
     watched(rounds, set(), since=0.0, until=2.0)
     for number in range(20, 60):
-        assert rounds.due(number / 10, (), nothing_waits) == ([], [])
+        assert rounds.due(number / 10, nobody, nobody) == ([], [])
     assert watched(rounds, set(), since=6.0, until=9.0) == {}
     assert watched(rounds, set(here), since=9.0, until=12.0).keys() == set(here)
 
@@ -80,7 +83,7 @@ def test_nobody_is_silent_because_the_own_link_was_away() -> None:
 def test_nobody_is_silent_because_the_questions_wait_to_be_sent() -> None:
     rounds, here = Rounds(), peers(2)
     rounds.keep(here, 0.0)
-    asked, _ = rounds.due(0.0, LINKS, nothing_waits)
+    asked, _ = rounds.due(0.0, everybody, nobody)
     for number in range(100):
-        assert rounds.due(number / 10, LINKS, lambda peer: peer in asked) == ([], [])
+        assert rounds.due(number / 10, everybody, lambda peer: peer in asked) == ([], [])
     assert watched(rounds, set(here), since=10.0, until=12.5).keys() == set(here), "once they leave"
