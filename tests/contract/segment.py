@@ -55,14 +55,19 @@ class Host(Network):
 
     def __init__(self, switch: Network, number: int) -> None:
         super().__init__()
+        self.number = number
         self.mac = f"02:00:00:00:00:{number:02x}"
         self.port = f"p{number}"
         pair = ["type", "veth", "peer", "name", self.link, "address", self.mac, "netns", str(self.pid)]
         switch.run("ip", "link", "add", self.port, "master", BRIDGE, *pair)
         switch.run("ip", "link", "set", self.port, "up")
         self.run("ip", "link", "set", self.link, "up")
-        self.run("ip", "address", "add", f"192.0.2.{number}/24", "dev", self.link)
-        self.run("ip", "address", "add", f"2001:db8::{number:x}/64", "dev", self.link, "nodad")
+        self.run("ip", "address", "add", f"{self.address('192.0.2.0')}/24", "dev", self.link)
+        self.run("ip", "address", "add", f"{self.address('2001:db8::')}/64", "dev", self.link, "nodad")
+
+    def address(self, other: str) -> str:
+        """Return this host's address of the family that another one has."""
+        return f"2001:db8::{self.number:x}" if ":" in other else f"192.0.2.{self.number}"
 
     def neighbour(self, ip: str) -> str:
         """Return the link-layer address at which this host's kernel has another, after it was asked for it."""

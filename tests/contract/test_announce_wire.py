@@ -5,17 +5,20 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import NamedTuple
 
 import pytest
 
 from kube_nftlb.announce.wire import arp, ndp
+from kube_nftlb.announce.wire.heard import Asked
 from kube_nftlb.announce.wire.links import Link
 from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, State, Yielded
 from kube_nftlb.announce.wire.sending import packed
 from kube_nftlb.announce.wire.time_slices import SHORTEST_NS
-from tests.contract.segment import Agent, Host, Segment, segment, usable
+from tests.contract.segment import BRIDGE, Agent, Host, Network, Segment, segment, usable
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root: network namespaces")
 
@@ -250,6 +253,56 @@ def test_a_link_that_was_away_is_told_of_and_its_addresses_are_not_taken_for_gra
     lab.agent.want(State(0, BOTH))
     lab.client.forget()
     assert lab.client.neighbour(FOUR) == lab.node.mac
+
+
+def frames(link: Link, ip: str, seconds: float = 0.5) -> int:
+    """Return how many frames tell of an address, once one has come, or within a time."""
+    deadline, found = time.monotonic() + seconds, 0
+    while not found and time.monotonic() < deadline:
+        found = len(heard(link, 0.05, ip))
+    return found
+
+
+@FAMILIES
+def test_what_comes_to_an_interface_above_a_link_is_not_of_the_link(lab: Lab, ip: str) -> None:
+    """As with a VLAN: the kernel shows what comes to the upper one to the sockets of the lower one, too."""
+    above, upper = "02:00:00:00:00:99", "above0"
+    try:
+        lab.node.run("ip", "link", "add", "link", Host.link, "name", upper, "address", above, "type", "macvlan")
+    except CalledProcessError:
+        pytest.skip("needs macvlan")
+    lab.node.run("ip", "link", "set", upper, "up")
+    lower, link, client = lab.node.open(), lab.node.inside(lambda: Link.open(upper)), lab.client.open()
+    try:
+        for target, expected in ((mac(lab.node), (1, 0)), (bytes.fromhex(above.replace(":", "")), (0, 1))):
+            asked = Asked(packed(ip), target, packed(lab.client.address(ip)))
+            client.send((arp if ip == FOUR else ndp).answer(mac(lab.client), packed(ip), asked))
+            assert (frames(lower, ip), frames(link, ip)) == expected
+    finally:
+        for each in (lower, link, client):
+            each.close()
+        lab.node.run("ip", "link", "del", upper)
+
+
+@FAMILIES
+def test_what_comes_to_a_bridge_is_of_the_bridge(lab: Lab, ip: str) -> None:
+    with closing(lab.segment.switch.inside(lambda: Link.open(BRIDGE))) as bridge, closing(lab.client.open()) as client:
+        announcement = arp.announcement(mac(lab.client), packed(ip), reply=True) if ip == FOUR else None
+        client.send(announcement or ndp.announcement(mac(lab.client), packed(ip)))
+        assert frames(bridge, ip) == 1
+
+
+def test_a_link_whose_name_another_interface_has_cannot_be_used() -> None:
+    network = Network()
+    network.run("ip", "link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth1")
+    network.run("ip", "link", "set", "eth1", "up")
+    with closing(network), closing(network.inside(lambda: Link.open("eth0"))) as link:
+        network.inside(link.addresses)
+        for before, after in (("eth0", "eth2"), ("eth1", "eth0")):
+            network.run("ip", "link", "set", before, "down")
+            network.run("ip", "link", "set", before, "name", after, "up")
+        with pytest.raises(OSError, match="eth0 is another interface now"):
+            network.inside(link.addresses)
 
 
 def test_nobody_is_silent_and_nothing_is_held_on_a_link_that_can_join_no_group(lab: Lab) -> None:

@@ -11,6 +11,9 @@ from kube_nftlb.announce.wire.ndp import ADVERTISEMENT, HOP_LIMIT, ICMPV6, SOLIC
 _LOAD_BYTE, _LOAD_WORD, _EQUAL, _GREATER, _RETURN = 0x30, 0x20, 0x15, 0x25, 0x06
 _PACKET_TYPE: Final = 0xFFFFF000 + 4
 """SKF_AD_OFF + SKF_AD_PKTTYPE (linux/filter.h)."""
+_INTERFACE: Final = 0xFFFFF000 + 8
+"""SKF_AD_OFF + SKF_AD_IFINDEX: the interface that a frame has come to. The socket of a link also gets those of a VLAN
+on it, without their tags, and of other interfaces above it."""
 _MULTICAST: Final = 2
 """Of the types: for this host, broadcast, multicast; the others are for other hosts, or from this one."""
 _NEXT_HEADER, _HOPS, _TYPE = 14 + 6, 14 + 7, 14 + 40
@@ -20,17 +23,27 @@ _LENGTH: Final = 512
 _Instruction = tuple[int, int, int, int]
 
 
-def arp() -> bytes:
-    """Return the program for a socket that gets ARP alone."""
-    return _packed(((_LOAD_WORD, 0, 0, _PACKET_TYPE), (_GREATER, 1, 0, _MULTICAST), *_VERDICTS))
+def arp(index: int) -> bytes:
+    """Return the program for a socket that gets ARP alone: that of the link with this index."""
+    return _packed(
+        (
+            (_LOAD_WORD, 0, 0, _PACKET_TYPE),
+            (_GREATER, 3, 0, _MULTICAST),
+            (_LOAD_WORD, 0, 0, _INTERFACE),
+            (_EQUAL, 0, 1, index),
+            *_VERDICTS,
+        )
+    )
 
 
-def ndp() -> bytes:
+def ndp(index: int) -> bytes:
     """Return the program for a socket that gets IPv6: solicitations and advertisements of neighbours on the link."""
     return _packed(
         (
             (_LOAD_WORD, 0, 0, _PACKET_TYPE),
-            (_GREATER, 8, 0, _MULTICAST),
+            (_GREATER, 10, 0, _MULTICAST),
+            (_LOAD_WORD, 0, 0, _INTERFACE),
+            (_EQUAL, 0, 8, index),
             (_LOAD_BYTE, 0, 0, _NEXT_HEADER),
             (_EQUAL, 0, 6, ICMPV6),
             (_LOAD_BYTE, 0, 0, _HOPS),

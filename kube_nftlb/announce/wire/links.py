@@ -40,13 +40,15 @@ class Link:
         """Open the sockets. Raises OSError, as without the link or the capability."""
         index = socket.if_nametoindex(name)
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(_packet_socket(name, arp.PROTOCOL, filters.arp()))
-            second = stack.enter_context(_packet_socket(name, ndp.PROTOCOL, filters.ndp()))
+            first = stack.enter_context(_packet_socket(name, arp.PROTOCOL, filters.arp(index)))
+            second = stack.enter_context(_packet_socket(name, ndp.PROTOCOL, filters.ndp(index)))
             stack.pop_all()
         return cls(name, index, (first, second))
 
     def addresses(self) -> LinkAddresses:
         """Return the link's own addresses. Raises OSError if it is gone, has no carrier, or is not an Ethernet link."""
+        if socket.if_nametoindex(self.name) != self._index:
+            raise OSError(errno.ENODEV, f"{self.name} is another interface now")
         request = struct.pack("@16sH14x", self.name.encode(), 0)
         _, flags = struct.unpack("@16sH14x", fcntl.ioctl(self.sockets[0], _SIOCGIFFLAGS, request))
         if not flags & _IFF_RUNNING:
