@@ -82,6 +82,8 @@ class View(NamedTuple):
     """The other host that said that it has the address is a node that holds or held addresses."""
     mac: str = ""
     """The link-layer address of this node on the segment; empty if it is not known."""
+    mute: Blocker | None = None
+    """Why this node can say nothing on the segment, and has answered for nothing for a while."""
 
 
 class Write(Enum):
@@ -114,6 +116,16 @@ class Act(NamedTuple):
 
 def decide(view: View) -> Act:
     """Return what to do."""
+    act = _decide(view)
+    if view.mute is None:
+        return act
+    # It keeps what it holds, and takes nothing. What it asks for has the responder try the link again.
+    write = act.write if view.record.holder == view.me else None
+    probe = act.probe or act.answer or write is not act.write
+    return act._replace(answer=False, alone=False, write=write, probe=probe, why_not=act.why_not or view.mute)
+
+
+def _decide(view: View) -> Act:
     if view.record.holder == view.me:
         return _hold(view)
     if view.alone:

@@ -15,7 +15,20 @@ from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide
 from kube_nftlb.announce.ownership.gate import NO_FARM, Blocker, Reason
 from kube_nftlb.announce.ownership.reads import Reads
 from kube_nftlb.announce.ownership.records import NOBODY, Record, is_host
-from kube_nftlb.announce.wire.messages import Event, Heard, Outdated, Peer, Place, Probed, Ready, Silent, State, Yielded
+from kube_nftlb.announce.wire.messages import (
+    HOLD_MAX_S,
+    Event,
+    Heard,
+    LinkChanged,
+    Outdated,
+    Peer,
+    Place,
+    Probed,
+    Ready,
+    Silent,
+    State,
+    Yielded,
+)
 from kube_nftlb.multimap import Multimap
 
 _FENCE_S: Final = 600.0
@@ -104,6 +117,10 @@ class Ownership:
         self.leaving = False
         self.has_responder = False
         """Whether there is a process that answers. Without one nothing is taken, and what is held stays for a while."""
+        self._lost_at: float | None = None
+        """Since when there has been none."""
+        self._link_errors: dict[str, str] = {}
+        """Why the responder cannot use links."""
         self.acts: dict[str, Act] = {}
         """What was decided last, by address."""
         self._me = me
@@ -214,6 +231,10 @@ class Ownership:
         """Take an event of the responder."""
         if isinstance(event, Ready):
             self._ready(holds=event.holds)
+        elif isinstance(event, LinkChanged):
+            self._link_errors.pop(event.link, None)
+            if event.error:
+                self._link_errors[event.link] = event.error
         elif isinstance(event, Outdated):
             self._outdated.pop(event.mac, None)
             if event.outdated:
@@ -232,6 +253,7 @@ class Ownership:
     def _ready(self, *, holds: bool) -> None:
         self._holds, self.has_responder = holds, True
         self._outdated.clear()
+        self._link_errors.clear()
         for known in self._known.values():
             if not holds:
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
@@ -243,6 +265,7 @@ class Ownership:
         """Return what to do now."""
         answer, probe, watch, fence, writes, contradicted = [], [], [], [], [], []
         times: list[float] = []
+        times += self._note_responder(now)
         own = self._addresses.keys() | self._held_by.get(self._me)
         for ip in self.acts.keys() - own:
             self._forget(ip)
@@ -297,7 +320,23 @@ class Ownership:
             self.leaving,
             bool(known.wire.other) and any(known.wire.other in macs for macs in self._macs.values()),
             address.mac,
+            self._mute(address.link, now),
         )
+
+    def _note_responder(self, now: float) -> list[float]:
+        """Return when to decide again, since a responder that is not there has fallen silent by then."""
+        if self.has_responder:
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+        return [self._lost_at + HOLD_MAX_S] if self._lost_at is not None and now < self._lost_at + HOLD_MAX_S else []
+
+    def _mute(self, link: str, now: float) -> Blocker | None:
+        if self._lost_at is not None:
+            return _NO_RESPONDER if now >= self._lost_at + HOLD_MAX_S else None
+        if (error := self._link_errors.get(link)) is None:
+            return None
+        return Blocker(Reason.NO_RESPONDER, f"the responder of this node cannot use {link}: {error}")
 
     def _alone(self, known: _Known, now: float, *, alone: bool) -> None:
         if alone and not known.alone:

@@ -56,6 +56,8 @@ class Responder:
         """All addresses of the state."""
         self._yielded: dict[Place, str] = {}
         """With the link-layer address of who has them."""
+        self._errors: dict[str, str] = {}
+        """Why links that are needed cannot be used."""
         self._heard_at: dict[str, float] = {}
         """When another host was heard on a link."""
         self._repeated: dict[tuple[str, str], tuple[int, float]] = {}
@@ -72,6 +74,7 @@ class Responder:
         if self._state is None:
             return [Ready(holds=False)]
         links = [LinkChanged(name, mac_text(own.mac)) for name, own in self._sending.links.items()]
+        links += [LinkChanged(name, error=error) for name, error in self._errors.items()]
         silent = [self._silent(peer, now) for peer in self._watch.silent(self._sending.can_ask)]
         yielded = [Yielded(place.ip, place.link, mac) for place, mac in self._yielded.items()]
         outdated = [Outdated(*node, outdated=True) for node in self._watch.outdated()]
@@ -79,8 +82,7 @@ class Responder:
 
     def links(self) -> set[str]:
         """Return the names of the links that are needed."""
-        state = self._state or State(0.0)
-        return {each.link for each in itertools.chain(*_parts(state))}
+        return _links(self._state or State(0.0))
 
     def groups(self, link: str) -> set[bytes]:
         """Return the multicast groups in which solicitations for the addresses of a link arrive."""
@@ -98,16 +100,13 @@ class Responder:
         if self._state is not None:
             self._until = min(order.deadline, now + HOLD_MAX_S)
 
-    def link(
-        self, name: str, addresses: LinkAddresses | None, now: float, error: str = "", *, again: bool = False
-    ) -> None:
-        """Take the addresses of a link; None if it cannot be used, and why, or if it is no longer needed.
-
-        With ``again`` the agent knows the error.
-        """
+    def link(self, name: str, addresses: LinkAddresses | None, now: float, error: str = "") -> None:
+        """Take the addresses of a link; None if it cannot be used, and why, or if it is no longer needed."""
         new = self._sending.set_link(name, addresses)
+        before = self._errors.pop(name, "")
         if error:
-            self.events += [] if again else [LinkChanged(name, error=error)]
+            self._errors[name] = error
+            self.events += [LinkChanged(name, error=error)] if error != before else []
             for key in [key for key in self._answers if key[0] == name]:
                 self._yield(key, "")
         if not new or addresses is None:
@@ -171,6 +170,7 @@ class Responder:
     def _change(self, state: State, now: float, concerned: frozenset[bytes] = frozenset()) -> None:
         self.changes += 1
         self._concerned = concerned
+        self._errors = {name: self._errors[name] for name in self._errors.keys() & _links(state)}
         self._yielded = {place: self._yielded[place] for place in state.answer if place in self._yielded}
         before = self._answers
         self._answers = {(each.link, packed(each.ip)): each for each in state.answer if each not in self._yielded}
@@ -233,6 +233,10 @@ def _check(state: State) -> frozenset[bytes]:
     for mac in {peer.mac for peer in (*state.watch, *state.fence)}:
         mac_bytes(mac)
     return frozenset(packed(each.ip) for each in itertools.chain(*_parts(state)))
+
+
+def _links(state: State) -> set[str]:
+    return {each.link for each in itertools.chain(*_parts(state))}
 
 
 def _parts(state: State) -> tuple[tuple[Place | Peer, ...], ...]:

@@ -28,8 +28,6 @@ class Service:
         self._control = control
         self._responder = Responder()
         self._links: dict[str, Link] = {}
-        self._broken: dict[str, str] = {}
-        """Links that cannot be used, with what the agent was told."""
         self._look_at = 0.0
         self._changes = 0
         """The state of the responder for which links were looked at."""
@@ -100,7 +98,6 @@ class Service:
         wanted = self._responder.links()
         for name in self._links.keys() - wanted:
             self._lose(name)
-        self._broken = {name: error for name, error in self._broken.items() if name in wanted}
         for name in wanted:
             try:
                 if is_new := name not in self._links:
@@ -110,7 +107,6 @@ class Service:
                     self._links[name].join(self._responder.groups(name))
                 # Not before: one that cannot join is closed, and who is asked there would be taken for silent.
                 self._responder.link(name, addresses, now)
-                self._broken.pop(name, None)
             except OSError as error:
                 self._lose(name, str(error))
 
@@ -118,10 +114,7 @@ class Service:
         """Close a link that cannot be used, or that is no longer needed."""
         if (link := self._links.pop(name, None)) is not None:
             link.close()
-        again = bool(error) and self._broken.get(name) == error
-        self._responder.link(name, None, time.monotonic(), error, again=again)
-        if error:
-            self._broken[name] = error
+        self._responder.link(name, None, time.monotonic(), error)
 
     def _send(self) -> None:
         for name, frame in self._responder.due(time.monotonic()):

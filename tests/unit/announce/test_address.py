@@ -12,6 +12,7 @@ ME, HOLDER = "me", "holder"
 MAC, FOREIGN = "02:00:00:00:00:01", "02:00:00:00:00:ee"
 MINE, THEIRS = Record("1", ME, "02:00:00:00:00:02"), Record("1", HOLDER, MAC)
 EXCLUDED = Blocker(Reason.NODE_EXCLUDED, "")
+MUTE = Blocker(Reason.NO_RESPONDER, "")
 LATE, GONE = Blocker(Reason.NOT_PROGRAMMED, ""), Blocker(Reason.NO_FARM, "")
 NOW = 100.0
 FREE = Wire(free=True, free_at=NOW - 1)
@@ -119,6 +120,27 @@ def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: A
 )
 def test_an_address_that_this_node_holds(differs: dict[str, Any], expected: Act) -> None:
     assert decide(view(**{"record": MINE, **differs})) == expected
+
+
+@pytest.mark.parametrize(
+    ("differs", "expected"),
+    [
+        ({"record": MINE, "wire": FREE}, Act(probe=True, why_not=MUTE)),
+        ({"record": MINE}, Act(probe=True, why_not=MUTE)),
+        ({"record": MINE, "wire": FREE, "leaving": True}, Act(probe=True, write=Write.LEAVE, why_not=MUTE)),
+        ({"record": MINE, "wire": FREE, "why_not_keep": GONE}, Act(write=Write.GIVE_UP, why_not=GONE)),
+        ({"record": THEIRS}, Act(watch=MAC, why_not=MUTE)),
+        ({"record": THEIRS, "wire": SILENT}, Act(probe=True, watch=MAC, why_not=MUTE)),
+        ({"record": THEIRS, "open_at": NOW}, Act(probe=True, why_not=MUTE)),
+        ({"record": THEIRS, "alone": True, "api_away_at": NOW - 9}, Act(probe=True, why_not=MUTE)),
+        ({"wire": FREE}, Act(probe=True, why_not=MUTE)),
+        ({"why_not_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
+    ],
+)
+def test_a_node_that_can_say_nothing_on_the_segment_keeps_its_lease_and_takes_none(
+    differs: dict[str, Any], expected: Act
+) -> None:
+    assert decide(view(mute=MUTE, **differs)) == expected
 
 
 @pytest.mark.parametrize("record", [NOBODY, THEIRS, THEIRS._replace(leaving=True)])

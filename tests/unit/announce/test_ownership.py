@@ -13,7 +13,7 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire import arp
-from kube_nftlb.announce.wire.messages import Heard, Peer, Place, Probed, Ready, Silent, Yielded
+from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, Yielded
 from kube_nftlb.announce.wire.responder import Responder
 from tests.unit.announce.cluster import STEP_S, Cluster
 
@@ -505,10 +505,10 @@ def test_leases_that_are_contradicted_seldom_are_read_at_once() -> None:
 
 
 def test_a_node_reads_fifty_leases_a_second_at_most_and_none_of_them_is_forgotten() -> None:
-    reads = contradicted(200, 1000, 6.0)
+    reads = contradicted(100, 200, 6.0)
     for second in range(1, 7):
         assert len([at for at, _ in reads if second <= at < second + 1]) <= 50
-    assert len({ip for _, ip in reads}) == 200
+    assert len({ip for _, ip in reads}) == 100
 
 
 def test_a_holder_that_may_not_go_on_leaves_no_lease_behind() -> None:
@@ -571,6 +571,64 @@ def test_a_node_whose_responder_does_not_run_takes_nothing() -> None:
     why_not = cluster.nodes[first].ownership.acts[FOUR].why_not
     assert why_not is not None
     assert why_not.reason is Reason.NO_RESPONDER
+
+
+def holding(*candidates: str) -> Ownership:
+    """The node ``n1``, which holds an address."""
+    node = Ownership("n1")
+    node.facts({FOUR: Address("eth0", "02:00:00:00:00:01", candidates)}, candidates)
+    node.record(FOUR, Record("1", "n1", "02:00:00:00:00:01"), 0.0)
+    return node
+
+
+def test_a_holder_whose_responder_has_been_away_for_five_seconds_says_so_and_keeps_its_lease() -> None:
+    node = holding("n1")
+    node.event(Ready(holds=True), 0.0)
+    assert node.decide(0.0).state.answer
+    node.has_responder = False
+    assert node.decide(10.0).again == 15.0
+    assert node.acts[FOUR].answer, "it answers by what it was told last"
+    for now in (15.0, 4000.0):
+        outcome = node.decide(now)
+        assert (outcome.state.answer, outcome.writes) == ((), ())
+        assert node.acts[FOUR].why_not == Blocker(Reason.NO_RESPONDER, "the responder of this node does not run")
+    node.event(Ready(holds=False), 4001.0)
+    assert node.decide(4001.0).state.probe
+    node.event(Probed(FOUR, "eth0"), 4002.0)
+    assert node.decide(4002.0).state.answer
+    assert node.acts[FOUR].why_not is None
+
+
+def test_an_agent_that_finds_no_responder_says_so_after_five_seconds() -> None:
+    node = holding("n1")
+    assert node.decide(100.0).again == 105.0
+    assert node.acts[FOUR].why_not is None
+    node.decide(105.0)
+    why_not = node.acts[FOUR].why_not
+    assert why_not is not None
+    assert why_not.reason is Reason.NO_RESPONDER
+
+
+def test_a_node_whose_responder_cannot_use_a_link_says_why_and_takes_nothing_there() -> None:
+    node, other = holding("n1", "n2"), "02:00:00:00:00:02"
+    node.facts({ip: Address("eth0", "02:00:00:00:00:01", ("n1", "n2")) for ip in (FOUR, SIX)}, ("n1", "n2"))
+    node.record(SIX, Record("2", "n2", other), 0.0)
+    node.event(Ready(holds=True), 0.0)
+    node.event(Silent(SIX, "eth0", other), 0.0)
+    node.event(LinkChanged("eth0", error="Operation not permitted"), 0.0)
+    node.event(Yielded(FOUR, "eth0", ""), 0.0)
+    outcome = node.decide(100.0)
+    assert (outcome.state.answer, outcome.writes) == ((), ())
+    assert outcome.state.probe + outcome.state.watch, "the responder is to try it again"
+    said = Blocker(Reason.NO_RESPONDER, "the responder of this node cannot use eth0: Operation not permitted")
+    assert [node.acts[ip].why_not for ip in (FOUR, SIX)] == [said, said]
+    node.event(LinkChanged("eth0", mac="02:00:00:00:00:01"), 101.0)
+    assert [each.ip for each in node.decide(101.0).writes] == [SIX], "it is silent"
+    assert [node.acts[ip].why_not for ip in (FOUR, SIX)] == [None, None]
+    node.event(LinkChanged("eth0", error="Operation not permitted"), 102.0)
+    node.event(Ready(holds=True), 103.0)
+    node.decide(103.0)
+    assert node.acts[FOUR].why_not is None, "the responder tells it again"
 
 
 def test_that_the_former_holder_is_silent_is_no_reason_to_take_an_address_from_the_new_one() -> None:

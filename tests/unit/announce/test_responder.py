@@ -324,7 +324,7 @@ def test_an_address_that_comes_while_its_link_is_away_is_not_held_and_the_error_
     responder.link(LINK, None, 1.0, "the link is down")
     responder.order(State(5.0, (FOUR, SIX)), 1.1)
     responder.events.clear()
-    responder.link(LINK, None, 1.2, "the link is down", again=True)
+    responder.link(LINK, None, 1.2, "the link is down")
     assert responder.events == [Yielded(SIX.ip, LINK, "")]
     assert not responder.holds
 
@@ -365,6 +365,10 @@ def test_an_agent_that_connects_is_told_what_stands() -> None:
     ]
     assert responder.standing(0.2) == expected
     assert Responder().standing(0.0) == [Ready(holds=False)]
+    responder.link(LINK, None, 0.3, "Operation not permitted")
+    assert LinkChanged(LINK, error="Operation not permitted") in responder.standing(0.4)
+    responder.order(State(5.0), 0.5)
+    assert responder.standing(0.6) == [Ready(holds=True)], "it does not matter any more"
 
 
 @pytest.mark.parametrize("place", [FOUR, SIX], ids=["ipv4", "ipv6"])
