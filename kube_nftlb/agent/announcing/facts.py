@@ -38,7 +38,7 @@ class Facts:
     node_ips: Collection[str] = ()
     """Addresses of nodes, which are theirs whatever a pool or a Service says."""
     interfaces: tuple[Interface, ...] | None = None
-    """Those of this node that can announce; None before they have been read."""
+    """Those of this node; None before they have been read."""
     peers: Collection[BGPPeer] | None = None
     """The routers of all nodes; None if another daemon knows them."""
 

@@ -1,5 +1,8 @@
 """The network interfaces of this node, with their addresses."""
 
+from ipaddress import ip_address, ip_interface
+from typing import Any
+
 from kube_nftlb.announce.ownership.interfaces import Interface
 from kube_nftlb.netfilter import rtnetlink
 
@@ -10,16 +13,24 @@ _RUNNING = 0x40
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that are up, have a carrier and addresses, by name. Raises OSError."""
+    """Return the interfaces that have addresses, by name. Raises OSError."""
     with rtnetlink.connected() as ip:
         links = {link["index"]: link for link in ip.get_links()}
         addresses: dict[int, list[str]] = {}
         for entry in ip.get_addr():
-            addresses.setdefault(entry["index"], []).append(f"{entry.get_attr('IFA_ADDRESS')}/{entry['prefixlen']}")
+            addresses.setdefault(entry["index"], []).append(_with_prefix(entry))
     found = []
     for index, own in addresses.items():
-        link = links.get(index)
-        if link is None or link["ifi_type"] != _ETHERNET or not link["flags"] & _RUNNING:
-            continue
-        found.append(Interface(link.get_attr("IFLA_IFNAME"), link.get_attr("IFLA_ADDRESS") or "", tuple(sorted(own))))
+        if (link := links.get(index)) is not None:
+            # The node answers for addresses of all the others, too: it has them whatever becomes of the interface.
+            able = link["ifi_type"] == _ETHERNET and link["flags"] & _RUNNING
+            mac = (able and link.get_attr("IFLA_ADDRESS")) or ""
+            found.append(Interface(link.get_attr("IFLA_IFNAME"), mac, tuple(sorted(own))))
     return tuple(sorted(found))
+
+
+def _with_prefix(entry: Any) -> str:
+    """Return the host's own address in a message about one, with the length of its prefix if that is its subnet's."""
+    own = ip_interface(f"{rtnetlink.own_address(entry)}/{entry['prefixlen']}")
+    has_subnet = ip_address(entry.get_attr("IFA_ADDRESS")) in own.network
+    return str(own if has_subnet else ip_interface(own.ip))

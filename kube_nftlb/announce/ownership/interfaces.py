@@ -16,7 +16,7 @@ class Interface(NamedTuple):
 
     name: str
     mac: str
-    """Its Ethernet address; empty if it has none."""
+    """Its Ethernet address; empty if it has none, or cannot be used: then its addresses are the node's all the same."""
     addresses: tuple[str, ...]
     """Its addresses with their prefix lengths, as in ``192.0.2.1/24``."""
 

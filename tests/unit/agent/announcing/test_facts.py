@@ -204,6 +204,12 @@ def test_an_address_that_an_interface_has_is_not_announced_on_a_segment_though_t
     assert routed(facts(pools=Pools([pool(bgp={})]), interfaces=(ETH, second))).why_not_announce is None
 
 
+def test_nor_is_one_that_an_interface_has_on_which_nothing_is_announced() -> None:
+    (address,) = facts(interfaces=(ETH, Interface("lo", "", (f"{VIP}/32",)))).addresses({VIP: ME}).values()
+    expected = Blocker(Reason.ADDRESS_IN_USE, "the interface lo of this node has the address")
+    assert (address.why_not_announce, address.why_not_keep) == (expected, expected)
+
+
 def test_pools_have_ranges_of_both_kinds_and_families() -> None:
     found = Pools([pool("a", ("192.0.2.1-192.0.2.9",)), pool("b", ("192.0.2.0/24", "2001:db8::/64"))])
     names = {ip: each.metadata.name for ip in ("192.0.2.9", VIP, SIX) if (each := found.of(ip)) is not None}
