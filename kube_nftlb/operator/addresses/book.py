@@ -85,7 +85,7 @@ class Book:
         self.namespaces.pop(name, None)
 
     def put_service(self, key: ServiceKey, service: Service) -> Collection[ServiceKey]:
-        """Put in a Service. Return the others that have an address of it."""
+        """Put in a Service. Return the others that may lose an address by it, or keep one again (``loses``)."""
         return self._put(key, request_of(service, without_class=self._without_class), given(service))
 
     def keep_addresses(self, key: ServiceKey, service: Service) -> None:
@@ -111,8 +111,9 @@ class Book:
                 self._sharing.add((key.namespace, request.sharing_key), key)
         else:
             self._requests.pop(key, None)
+        before_ips = self.has(key) if _claim(request) == _claim(before) else ()
         self._move(key, given, self.assigned(key) if request is not None else ())
-        others = {other for ip in given.ips for other in self._holders_at.get(ip)}
+        others = {other for ip in set(given.ips).difference(before_ips) for other in self._holders_at.get(ip)}
         return set(_services(others - {key}))
 
     def remove(self, key: Holder) -> None:
@@ -243,6 +244,11 @@ def _shares(request: Request) -> tuple[object, ...]:
     """Return what decides on who may share an address with a holder; empty if nobody may."""
     key = request.sharing_key
     return (key, request.ports, request.selector, request.local) if key else ()
+
+
+def _claim(request: Request | None) -> tuple[object, ...]:
+    """Return what decides on who of those that have one address loses it; nobody does to one that is not ours."""
+    return (request.rank, request.sharing_key, request.ports) if request is not None else ()
 
 
 def _services(holders: Iterable[Holder]) -> Iterator[ServiceKey]:

@@ -348,6 +348,43 @@ def test_of_two_with_one_address_the_older_keeps_it(order: list[str]) -> None:
     ]
 
 
+PORTS: Json = {"ports": [{"port": 81, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "affected"),
+    [
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY), set()),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, labels={"team": "b"}), set()),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, selector={"app": "b"}), set()),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, **PORTS), {"two"}),
+        (raw_balanced("one", "192.0.2.1", assigned=True), {"two"}),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, created=LATER), {"two"}),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, loadBalancerClass="other"), {"two"}),
+        (raw_balanced("one", "192.0.2.2", assigned=True, annotations=KEY), {"three"}),
+    ],
+    ids=["nothing", "labels", "selector", "ports", "key", "age", "class", "another address"],
+)
+def test_a_change_concerns_those_alone_who_may_lose_an_address_by_it(changed: Json, affected: set[str]) -> None:
+    world = World()
+    world.put(
+        raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY),
+        raw_balanced("two", "192.0.2.1", assigned=True, annotations=KEY),
+        raw_balanced("three", "192.0.2.2", assigned=True),
+    )
+    service = Service.model_validate(changed)
+    assert {each.name for each in world.book.put_service(_key(service), service)} == affected
+
+
+def test_a_status_with_what_was_assigned_concerns_nobody() -> None:
+    world = World()
+    world.put(raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY))
+    two = raw_balanced("two", annotations=KEY, **PORTS)
+    assert world.gets(two) == "192.0.2.1"
+    service = Service.model_validate(raw_balanced("two", "192.0.2.1", assigned=True, annotations=KEY, **PORTS))
+    assert world.book.put_service(_key(service), service) == set()
+
+
 def test_ports_that_change_move_no_address() -> None:
     world = World()
     world.put(
