@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kube_nftlb.announce.bgp.routes import PROTOCOL, Metric
-from kube_nftlb.announce.bird.files import PASSWORDS, detection_line, password_file
+from kube_nftlb.announce.bird.files import detection_line, password_pattern
 from kube_nftlb.api.address_pool import PoolRanges
 from kube_nftlb.api.address_ranges import AddressRange
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -101,10 +101,10 @@ def _peer(peer: BGPPeer, pools: Sequence[PoolRanges]) -> Iterator[str]:
         interval = f"interval {spec.bfd.interval_ms} ms"
         yield f"  bfd {{ {interval}; idle tx interval 1 s; multiplier {spec.bfd.multiplier}; }};"
     if spec.password_key:
-        # What is included takes this back. The pattern is what makes a file that is missing no error.
+        # What is included takes this back.
         yield "  disabled;"
         yield f'  description "the Secret has no usable password at {spec.password_key}";'
-        yield f'include "{PASSWORDS}/[{spec.password_key[0]}]{password_file(spec.password_key[1:])}";'
+        yield f'include "{password_pattern(spec.password_key)}";'
     yield f"  ipv{family} {{ import none; export filter to_{name}; next hop self; }};"
     yield "}"
 

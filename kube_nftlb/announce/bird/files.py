@@ -26,7 +26,16 @@ def detection_s(config: str) -> float:
 
 def password_file(key: str) -> str:
     """Return the name of the piece of configuration with the password of a key of the Secret."""
-    return f"{key}.conf"
+    return f"key-{key}.conf"
+
+
+def password_pattern(key: str) -> str:
+    """Return a pattern that has its path: BIRD includes what matches, and a file that is missing is no error then.
+
+    glob(7) finds no name that begins with a dot by it, as a key may.
+    """
+    name = password_file(key)
+    return f"{PASSWORDS}/[{name[0]}]{name[1:]}"
 
 
 def password_config(password: str) -> str:

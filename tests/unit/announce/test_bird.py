@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,15 @@ from kube_nftlb.announce.bird import answers
 from kube_nftlb.announce.bird.answers import Session
 from kube_nftlb.announce.bird.config import Node, protocol_name, render
 from kube_nftlb.announce.bird.control import BirdControl
-from kube_nftlb.announce.bird.files import CONFIG, SOCKET, detection_line, detection_s, password_config
+from kube_nftlb.announce.bird.files import (
+    CONFIG,
+    PASSWORDS,
+    SOCKET,
+    detection_line,
+    detection_s,
+    password_config,
+    password_file,
+)
 from kube_nftlb.announce.bird.process import AGENT_ENDS_S, BirdProcess
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.api.bgp_peer import BGPPeer
@@ -49,7 +59,7 @@ def pool(*ranges: str, **bgp: Any) -> AddressPool:
         ({"holdTime": 9}, ["hold time 9;"]),
         ({"bfd": {}}, ["bfd { interval 300 ms; idle tx interval 1 s; multiplier 3; };"]),
         ({"bfd": {"intervalMs": 100, "multiplier": 5}}, ["bfd { interval 100 ms;", "multiplier 5; };"]),
-        ({"passwordKey": "r1"}, ["disabled;", 'include "/run/kube-nftlb-bird-passwords/[r]1.conf";']),
+        ({"passwordKey": "r1"}, ["disabled;", 'include "/run/kube-nftlb-bird-passwords/[k]ey-r1.conf";']),
         ({"communities": ["65001:7"]}, ["bgp_community.add((65001, 7));"]),
         ({"communities": ["65001:1:2"]}, ["bgp_large_community.add((65001, 1, 2));"]),
         ({"communities": ["065001:07"]}, ["bgp_community.add((65001, 7));"]),
@@ -148,6 +158,19 @@ def test_a_configuration_does_not_depend_on_the_order_of_peers() -> None:
 @pytest.mark.parametrize("password", ['a"; }', "a\nb", "", "x" * 81])
 def test_a_password_that_would_be_configuration_is_no_password(password: str) -> None:
     assert password_config(password) == ""
+
+
+@pytest.mark.parametrize("key", ["router-1", ".router-1", ".", "-x", "_", "r"])
+def test_the_configuration_includes_the_password_of_any_key(key: str, tmp_path: Path) -> None:
+    (include,) = re.findall(r'^include "(.*)";$', render(NODE, [peer(passwordKey=key)], []), re.MULTILINE)
+
+    def included() -> list[str]:
+        return glob(include.replace(PASSWORDS, str(tmp_path)))  # noqa: PTH207 - finds what BIRD finds: no name with a dot
+
+    assert included() == []
+    for each in (key, f"{key}2"):
+        (tmp_path / password_file(each)).touch()
+    assert included() == [str(tmp_path / password_file(key))]
 
 
 def test_a_password_switches_its_session_on() -> None:
@@ -293,7 +316,7 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     eventually(lambda: log.read_text().startswith("started "))
     (folder / "secret" / "router-1").write_text("s3cret\n")
     eventually(lambda: "configured" in log.read_text())
-    piece = folder / "passwords" / "router-1.conf"
+    piece = folder / "passwords" / "key-router-1.conf"
     assert 'password "s3cret";' in piece.read_text()
     assert piece.stat().st_mode & 0o077 == 0
     (folder / "secret" / "router-1").write_text('not"usable')
