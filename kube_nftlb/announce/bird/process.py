@@ -53,6 +53,9 @@ class BirdProcess:
         """Run BIRD until ``end``. Raises OSError."""
         for folder in (self._run_dir, self._passwords):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for piece in self._passwords.iterdir():
+            # The container has started again, and keys may have gone meanwhile.
+            piece.unlink()
         try:
             while not self._over():
                 changed = self._write_passwords()

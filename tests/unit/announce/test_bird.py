@@ -337,6 +337,28 @@ def test_bird_runs_once_it_has_a_configuration_again_if_it_ends_and_until_the_ag
     eventually(lambda: not Path(f"/proc/{bird}").exists())
 
 
+def test_the_password_of_a_key_that_went_while_the_container_was_down_goes(
+    run: tuple[BirdProcess, Path], tmp_path: Path
+) -> None:
+    before, _ = run
+    (tmp_path / "secret" / "router-1").write_text("s3cret")
+    (tmp_path / "secret" / "router-2").write_text("s3cret")
+    gone, stays = (tmp_path / "passwords" / password_file(f"router-{number}") for number in (1, 2))
+    eventually(lambda: gone.exists() and stays.exists())
+    before.end()
+    time.sleep(0.5)
+    (tmp_path / "secret" / "router-1").unlink()
+    again = BirdProcess("true", tmp_path / "run", tmp_path / "secret", tmp_path / "passwords")
+    thread = threading.Thread(target=again.run)
+    thread.start()
+    try:
+        eventually(lambda: not gone.exists())
+        eventually(stays.exists)
+    finally:
+        again.end()
+        thread.join(10)
+
+
 def test_bird_does_not_wait_for_an_agent_that_has_died(run: tuple[BirdProcess, Path]) -> None:
     process, folder = run
     eventually((folder / "run").is_dir)
