@@ -2,9 +2,10 @@
 
 import ipaddress
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from kube_nftlb.api.base import Family
@@ -84,6 +85,8 @@ def address_range(cidr: str) -> AddressRange:
     return AddressRange("ipv6" if address.version == 6 else "ipv4", int(address) & ~host, int(address) | host)
 
 
+# All ranges of all pools are read again whenever one pool has changed.
+@lru_cache(maxsize=1 << 13)
 def range_of(text: str) -> AddressRange:
     """Return the range that a pool has as text. Raises ValueError with a sentence if the last address is not last."""
     if "-" not in text:
@@ -117,20 +120,8 @@ def overlap(one: AddressRange, other: AddressRange) -> bool:
 
 def without(ranges: Iterable[AddressRange], removed: Iterable[AddressRange]) -> list[AddressRange]:
     """Return what is left of the ranges, in their order, without those that are removed."""
-    remaining = list(ranges)
-    for gone in removed:
-        remaining = [part for each in remaining for part in _cut(each, gone)]
-    return remaining
-
-
-def _cut(each: AddressRange, gone: AddressRange) -> Iterator[AddressRange]:
-    if not overlap(each, gone):
-        yield each
-        return
-    if each.first < gone.first:
-        yield each._replace(last=gone.first - 1)
-    if each.last > gone.last:
-        yield each._replace(first=gone.last + 1)
+    taken = RangeSet(removed)
+    return [part for each in ranges for part in taken.rest(each)]
 
 
 def intervals(ranges: Iterable[AddressRange], family: Family) -> tuple[str, ...]:
@@ -159,6 +150,37 @@ def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
 def size(ranges: Iterable[AddressRange], family: Family) -> int:
     """Return the number of addresses of a family."""
     return sum(each.last - each.first + 1 for each in ranges if each.family == family)
+
+
+class RangeSet:
+    """Addresses, in ranges that do not overlap."""
+
+    def __init__(self, ranges: Iterable[AddressRange] = ()) -> None:
+        self._ranges: list[AddressRange] = []
+        for each in ranges:
+            self.add(each)
+
+    def rest(self, wanted: AddressRange) -> Iterator[AddressRange]:
+        """Yield the parts of a range that it does not have, in order."""
+        first, index = wanted.first, bisect_left(self._ranges, wanted._replace(last=-1))
+        # The one before may reach into it.
+        for number in range(max(0, index - 1), len(self._ranges)):
+            family, taken_first, taken_last = self._ranges[number]
+            if (family, taken_first) > (wanted.family, wanted.last):
+                break
+            if family == wanted.family and taken_last >= first:
+                if taken_first > first:
+                    yield AddressRange(family, first, taken_first - 1)
+                first = taken_last + 1
+        if first <= wanted.last:
+            yield wanted._replace(first=first)
+
+    def add(self, new: AddressRange) -> list[AddressRange]:
+        """Add a range. Return the parts that it did not have."""
+        parts = list(self.rest(new))
+        for each in parts:
+            insort(self._ranges, each)
+        return parts
 
 
 class RangeMap(Generic[V]):

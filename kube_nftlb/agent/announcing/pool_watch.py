@@ -10,6 +10,7 @@ import structlog
 from kube_nftlb import errors
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.valid import watch_valid
+from kube_nftlb.agent.clock import rest_s
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.api.address_pool import AddressPool
 from kube_nftlb.kube.client import Kube
@@ -33,6 +34,8 @@ class PoolWatch:
         self._state = state
         self._on_change = on_change
         self._pools: Pools | None = None
+        self._seen: Mapping[str, AddressPool] = {}
+        self._changed = asyncio.Event()
         self._absent_since: float | None = None
         """Since when the cluster has had no such resource."""
         state.pools.wait()
@@ -46,10 +49,28 @@ class PoolWatch:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(watch_valid(self._kube, ADDRESS_POOLS, AddressPool, self._take, self._failed))
+            tasks.create_task(self._judge_changes())
             tasks.create_task(self._bound_wait())
 
     def _take(self, pools: Mapping[str, AddressPool]) -> None:
-        self._pools = Pools(pools.values(), self._pools)
+        self._seen = pools
+        if self._pools is None:
+            # Farms wait for it.
+            self._judge()
+        else:
+            self._changed.set()
+
+    async def _judge_changes(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            began = time.monotonic()
+            self._judge()
+            # Changes that come meanwhile are judged together: of many pools each takes a while.
+            await asyncio.sleep(rest_s(time.monotonic() - began))
+
+    def _judge(self) -> None:
+        self._pools = Pools(self._seen.values(), self._pools)
         self._state.set_pools(self._pools.assignable)
         self._on_change(self._pools)
 

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
 from kube_nftlb.api.address_pool import AddressPool, PoolRanges
-from kube_nftlb.api.address_ranges import AddressRange, range_of_network, valid_ranges, without
+from kube_nftlb.api.address_ranges import AddressRange, Ip, RangeMap, RangeSet, range_of_network, valid_ranges, without
 
 _Key = tuple[str, str]
 """The name and uid of a pool."""
@@ -20,7 +20,8 @@ class Pools:
         assignable = {_key(each): _assignable(each, known) for each in by_rank if each.was_accepted}
         self.assignable_of: Mapping[_Key, Sequence[AddressRange]] = assignable
         """The addresses of each pool that only Services can have, by the pool's name and uid."""
-        self.all: Sequence[PoolRanges] = _apart(by_rank)
+        apart, self._by_ip = _apart(by_rank)
+        self.all: Sequence[PoolRanges] = apart
         """All pools, each with the addresses for which it counts."""
         self._found: dict[str, AddressPool | None] = {}
 
@@ -44,17 +45,21 @@ class Pools:
         return tuple(part for parts in self.assignable_of.values() for part in parts)
 
     def _find(self, ip: str) -> AddressPool | None:
-        wanted = range_of_network(ipaddress.ip_network(ip))
-        return next((each.pool for each in self.all if _has(each.ranges, wanted)), None)
+        family, number, _ = range_of_network(ipaddress.ip_network(ip))
+        return self._by_ip.find(Ip(family, number))
 
 
-def _apart(pools: Iterable[AddressPool]) -> list[PoolRanges]:
-    """Return pools with their ranges, without the addresses of those before."""
-    found: list[PoolRanges] = []
+def _apart(pools: Iterable[AddressPool]) -> tuple[list[PoolRanges], RangeMap[AddressPool]]:
+    """Return pools with their ranges, without the addresses of those before; and the pool that each address counts to.
+
+    The ranges of one pool may overlap: nobody has checked those that the operator has not accepted.
+    """
+    found, taken, parts = [], RangeSet(), []
     for pool in pools:
-        taken = (each for earlier in found for each in earlier.ranges)
-        found.append(PoolRanges(pool, tuple(without(valid_ranges(pool.spec.ranges), taken))))
-    return found
+        ranges = tuple(part for each in valid_ranges(pool.spec.ranges) for part in taken.rest(each))
+        found.append(PoolRanges(pool, ranges))
+        parts += [(part, pool) for each in ranges for part in taken.add(each)]
+    return found, RangeMap(parts)
 
 
 def _assignable(pool: AddressPool, before: Mapping[_Key, Sequence[AddressRange]]) -> list[AddressRange]:

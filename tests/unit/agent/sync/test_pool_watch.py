@@ -11,6 +11,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.agent.announcing import pool_watch
 from kube_nftlb.agent.announcing.pool_watch import PoolWatch
+from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.kube.resources import ADDRESS_POOLS
 from tests.builders import farm
 from tests.builders.pools import raw_judged, raw_pool
@@ -46,6 +47,20 @@ async def test_a_failure_that_may_pass_is_waited_for(node: Node) -> None:
         await eventually(lambda: watch.knows_pools)
         await node.settle(20)
     assert len([each for each in node.nft.commands if "unserved-pools" in each]) == 1
+
+
+async def test_pools_that_change_together_are_judged_together(node: Node) -> None:
+    kube, found = FakeKube(), list[Pools]()
+    kube.put(ADDRESS_POOLS, raw_judged(raw_pool("p0")))
+    task = asyncio.create_task(PoolWatch(kube, node.state, found.append).run())
+    await eventually(lambda: len(found) == 1)
+    for number in range(1, 50):
+        raw = raw_judged(raw_pool(f"p{number}", f"198.51.100.{number}/32"))
+        kube.put(ADDRESS_POOLS, {**raw, "metadata": {**raw["metadata"], "resourceVersion": None}})
+    await eventually(lambda: len(found[-1].all) == 50)
+    assert len(found) <= 5
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("status", [403, 404])
