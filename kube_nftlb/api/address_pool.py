@@ -46,7 +46,10 @@ class AnnounceL2(Model):
     node_selector: Annotated[Selector, Field(description="Nodes that may answer. Absent: all.")] = Selector()
     prefer: Annotated[
         Selector | None,
-        Field(description="Nodes that answer rather than others, as long as one of them can. Absent: no preference."),
+        Field(
+            description="Nodes that get an address first when it needs a holder. One that another node holds does not "
+            "move to them. Absent: no preference."
+        ),
     ] = None
 
 
