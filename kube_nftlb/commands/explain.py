@@ -1,15 +1,9 @@
 """``kube-nftlb explain``: the meaning, values and annotation of a field."""
 
-import sys
-
-from rich.console import Console
-from rich.table import Table
-
 from kube_nftlb import errors
 from kube_nftlb.api.schema import reference
 from kube_nftlb.api.schema.reference import Row
-
-_PIPED_WIDTH = 120
+from kube_nftlb.commands.cluster import terminal
 
 
 def explain(field: str) -> str:
@@ -28,15 +22,13 @@ def explain(field: str) -> str:
 
 def print_all() -> None:
     """Print all fields in a table."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("FIELD", "VALUES", "DEFAULT", "NFTLB", "ANNOTATION"):
-        table.add_column(column, overflow="fold")
+    # The widest is the last: others are not padded to it.
+    table = terminal.columns("FIELD", "ANNOTATION", "NFTLB", "DEFAULT", "VALUES")
     for row in reference.rows():
         annotation = f"{row.short_annotation} ({row.annotated})" if row.annotation else ""
-        table.add_row(row.full_path, row.values or row.type, row.default, row.nftlb, annotation)
-    width = None if sys.stdout.isatty() else _PIPED_WIDTH
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
-    console.print(table)
+        cells = (row.full_path, annotation, row.nftlb, row.default, row.values or row.type)
+        table.add_row(*(terminal.plain(each) for each in cells))
+    terminal.show(table)
 
 
 def _entry(row: Row, children: list[Row]) -> str:

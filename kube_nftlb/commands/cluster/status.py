@@ -54,7 +54,7 @@ def status_text(
         )
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
-    parts: list[RenderableType] = [terminal.with_names(nodes), *more, ""]
+    parts: list[RenderableType] = [nodes, *more, ""]
     parts.append(f"OPERATOR   {terminal.plain(_operator(view, now))}")
     parts.append(f"FARMS      {farms['total']}" + (f": {counted}" if counted else ""))
     if view.pools:

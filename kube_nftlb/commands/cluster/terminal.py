@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from rich.cells import cell_len
@@ -17,31 +19,33 @@ from rich.table import Table
 from kube_nftlb.commands.printable import printable
 
 _PROGRESS_AFTER_S = 1.0
-_PIPED_WIDTH = 1 << 16
-"""Nothing is as wide: whoever reads a pipe needs whole names."""
+_WIDEST: Final = 1 << 16
+"""Nothing is as wide: names are neither cut nor folded, as they are searched for and copied."""
+_TRAILING: Final = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
+"""Spaces at the end of a line, perhaps within colours."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
 _GAP = 3
 _FIRST_MIN = 16
 """Minimum width of longer names, however many other columns there are."""
 
 
-def console() -> Console:
-    """Return where results are printed. In a pipe lines are as long as they are, without colours."""
-    piped = not sys.stdout.isatty()
-    width = _PIPED_WIDTH if piped else None
+def console(width: int | None = None) -> Console:
+    """Return where results are printed; ``width`` None is that of the terminal.
+
+    Only a terminal gets colours and bold text, unless NO_COLOR is set.
+    """
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     # An address such as 6e:ab:cd:19 has no emoji.
-    return Console(width=width, highlight=False, soft_wrap=piped, no_color=piped or None, emoji=False)
+    return Console(width=width, highlight=False, color_system="auto" if colours else None, emoji=False)
 
 
 def show(*parts: RenderableType) -> None:
-    """Print results, without spaces at the ends of lines in a pipe."""
-    out = console()
-    if sys.stdout.isatty():
-        out.print(*parts, sep="\n")
-        return
+    """Print results. Lines are as long as they are: a terminal goes on in the next one by itself, as with kubectl."""
+    out = console(_WIDEST)
     with out.capture() as captured:
-        out.print(*parts, sep="\n")
-    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+        out.print(*parts, sep="\n", soft_wrap=True)
+    # Those in a table would add lines to a terminal.
+    sys.stdout.write(_TRAILING.sub(r"\1", captured.get()))
 
 
 def show_data(value: Any, output: str) -> None:
@@ -58,22 +62,17 @@ def note(message: str) -> None:
 
 
 def columns(*names: str) -> Table:
-    """Return a table like kubectl's. Where it is too wide, names in the first column go on in the next line."""
+    """Return a table like kubectl's."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    first, *others = names
-    table.add_column(first, overflow="fold")
-    for name in others:
+    for name in names:
         table.add_column(name, no_wrap=True)
     return table
 
 
-def with_names(table: Table, width: int | None = None) -> Table:
-    """Return a table of which the first column keeps a width in which names can be read.
-
-    ``width`` is that of the whole table; None: that of the terminal.
-    """
+def with_names(table: Table, width: int) -> Table:
+    """Return a table so wide of which the first column, if it is cut, keeps a width in which names can be read."""
     first, *others = (max(cell_len(str(cell)) for cell in (each.header, *each.cells)) for each in table.columns)
-    remaining = (width or console().width) - sum(each + _GAP for each in others) - _GAP
+    remaining = width - sum(each + _GAP for each in others) - _GAP
     # Not a minimum, below which the columns that do not wrap would press it.
     table.columns[0].width = min(first, max(remaining, _FIRST_MIN))
     return table

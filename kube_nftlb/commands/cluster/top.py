@@ -152,7 +152,7 @@ async def _once(
     if options.output is not Format.TEXT:
         terminal.show_data(top_farms.document(rows, seen.reports, problems), options.output)
         return
-    terminal.show(_page(rows, seen, options, sys.maxsize))
+    terminal.show(_page(rows, seen, options))
     sys.stdout.flush()
     for note in _notes(seen, problems):
         terminal.note(note)
@@ -173,21 +173,21 @@ async def _live(kube: Kube, seen: NodeReports, view: ClusterView, namespace: str
             rows = top_farms.rows(seen.reports, view, namespace, options.by)
             notes = _notes(seen, seen.problems)
             most = max(console.height - _AROUND_ROWS - len(notes), 1)
-            page = _page(rows, seen, options, most)
+            page = _page(rows, seen, options, most, console.width)
             live.update(Group(page, *(terminal.plain(each) for each in notes)), refresh=True)
 
 
-def _page(rows: Sequence[Row], seen: NodeReports, options: TopOptions, most: int) -> Table | str:
-    """Return a table with at most so many lines."""
+def _page(
+    rows: Sequence[Row], seen: NodeReports, options: TopOptions, most: int = sys.maxsize, width: int = sys.maxsize
+) -> Table | str:
+    """Return a table with at most so many lines, in which names are cut if it would be wider than ``width``."""
     table = terminal.columns(*_COLUMNS)
-    # Each is a line: those below are counted.
-    table.columns[0].no_wrap, table.columns[0].overflow = True, "ellipsis"
     for column in table.columns[1:]:
         column.justify = "right"
     counted = any(each.bytes_counted for each in seen.reports.values())
     for name, row in itertools.islice(_lines(rows, backends=options.backends), most):
         table.add_row(terminal.plain(name), *top_farms.cells(row, bytes_counted=counted))
-    return terminal.with_names(table) if rows else "no farm has connections"
+    return terminal.with_names(table, width) if rows else "no farm has connections"
 
 
 def _lines(rows: Sequence[Row], *, backends: bool) -> Iterator[tuple[str, Row]]:

@@ -2,6 +2,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kube_nftlb import errors
+from kube_nftlb.api.schema import reference
 from kube_nftlb.cli import app
 from kube_nftlb.commands.explain import explain
 
@@ -43,8 +44,12 @@ def test_what_there_is_not_is_answered_with_what_is_alike() -> None:
         explain("schedular")
 
 
-def test_without_a_field_all_are_listed() -> None:
+def test_without_a_field_all_are_listed_each_in_a_line() -> None:
     result = CliRunner().invoke(app, ["explain"])
     assert result.exit_code == 0
-    for field in ("farm.spec.limits.new ", "policy.spec.cidrs ", "node.status.watermark "):
-        assert field in result.stdout
+    lines = {words[0]: words[1:] for line in result.stdout.splitlines() if (words := line.split())}
+    for field in ("farm.spec.limits.new", "policy.spec.cidrs", "node.status.watermark"):
+        assert field in lines
+    assert lines["farm.spec.limits.newLogPrefix"][:2] == ["new-rtlimit-log-prefix", "(Service)"]
+    assert lines["farm.spec.backendsFrom.overrides.established"][:2] == ["est-connlimit", "(Pod)"]
+    assert len(result.stdout.splitlines()) == 1 + len(reference.rows())

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 
 import pytest
 from rich.console import Console
@@ -51,34 +52,75 @@ NAME = "worker-with-a-name-as-cloud-providers-give-them.eu-central-1.compute.int
 def table() -> Table:
     made = terminal.columns("NODE", *(f"COLUMN {number}" for number in range(9)))
     made.add_row(NAME, *("number",) * 9)
+    made.add_row("n", *("4000",) * 9)
     return made
 
 
-def test_a_pipe_has_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show(terminal.plain(NAME * 3), table())
-    assert NAME * 3 in capsys.readouterr().out.splitlines()
-    terminal.show(table())
-    assert capsys.readouterr().out.splitlines()[1].split() == [NAME, *("number",) * 9]
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have results printed on a narrow terminal with colours."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Print names and numbers, and return the lines."""
+    terminal.show(terminal.plain(NAME * 3), table(), terminal.good_or_bad("yes", good=True))
+    return capsys.readouterr().out.splitlines()
+
+
+def are_whole(lines: list[str]) -> bool:
+    return (lines[0], lines[2].split(), lines[3].split()) == (
+        NAME * 3,
+        [NAME, *("number",) * 9],
+        ["n", *("4000",) * 9],
+    )
+
+
+def test_a_pipe_has_whole_names_and_no_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys)
+    assert are_whole(lines)
+    assert lines[4] == "yes"
+
+
+def test_a_terminal_has_whole_names_too_in_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    lines = shown(capsys)
+    assert are_whole(lines)
+    assert lines[4] == "\x1b[32myes\x1b[0m"
+
+
+def test_no_line_has_more_of_the_terminal_than_its_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    made = terminal.columns("NODE", "VERSION")
+    made.add_row("n", "0.1.0.dev12+g0123456789ab")
+    terminal.show(made)
+    assert capsys.readouterr().out.splitlines()[0] == "\x1b[1mNODE\x1b[0m\x1b[1m   \x1b[0m\x1b[1mVERSION\x1b[0m"
+
+
+def test_no_color_leaves_neither_colours_nor_bold_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.show("[bold]farm[/]", terminal.good_or_bad("Failed", good=False), table())
+    said = capsys.readouterr().out
+    assert said.startswith("farm\nFailed\n")
+    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_names_stay_and_numbers_are_not_cut_without_a_sign(width: int) -> None:
-    made = table()
-    made.add_row("n", *("4000",) * 9)
+def test_a_page_of_a_height_cuts_with_a_sign_and_leaves_names_a_width(width: int) -> None:
     narrow = Console(width=width, file=io.StringIO())
     with narrow.capture() as captured:
-        narrow.print(terminal.with_names(made, width))
+        narrow.print(terminal.with_names(table(), width))
     lines = [line.split() for line in captured.get().splitlines()]
-    assert "".join(line[0] for line in lines[1:-1]) == NAME
-    assert lines[-1][0] == "n"
-    assert all(word == "4000" or word.endswith("…") for word in lines[-1][1:])
-
-
-def test_only_names_wrap_on_a_narrow_terminal() -> None:
-    narrow = Console(width=140, file=io.StringIO())
-    with narrow.capture() as captured:
-        narrow.print(table())
-    lines = captured.get().splitlines()
-    assert lines[0].split() == ["NODE", *(word for number in range(9) for word in ("COLUMN", str(number)))]
-    second = lines[0].index("COLUMN 0")
-    assert "".join(line[:second].strip() for line in lines[1:]) == NAME
+    assert lines[1][0].startswith(NAME[:11])
+    assert lines[1][0].endswith("…")
+    assert lines[2][0] == "n"
+    assert all(word == "4000" or word.endswith("…") for word in lines[2][1:])
