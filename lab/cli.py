@@ -12,6 +12,7 @@ import typer
 
 from kube_nftlb import errors
 from lab import components, programs, progress, versions
+from lab.addresses import FIRST_SERVICE_IP
 from lab.gateway import crds
 from lab.lab import Lab
 
@@ -252,7 +253,9 @@ def demo(context: typer.Context) -> None:
     typer.echo(
         "\n# The lab keeps running. Explore it with:"
         f"\n  export KUBECONFIG=$({command} kubeconfig) PATH=$PATH:{lab.bin}:{Path(sys.executable).parent}"
+        f"\n  export KUBE_NFTLB_NODE_COMMAND='{command} exec {{node}} --'"
         "\n  kubectl get farms -o wide; kubectl describe farm my-service--http"
+        f"\n  kubectl nftlb trace {lab.nodes[0].addresses[0].ip} {FIRST_SERVICE_IP}:443 --send"
         f"\n  {command} exec node-1 -- kube-nftlb nftlb GET /farms/my-service--http"
         f"\n  {command} exec node-1 -- nft list ruleset"
         f"\n# Stop it with:\n  {command} down"
