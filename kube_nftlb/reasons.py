@@ -19,6 +19,7 @@ ConditionReason = Literal[
     "Pending",
     "EndpointsPending",
     "NoReadyBackends",
+    "TerminatingBackends",
     "NoEffect",
 ]
 """Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""

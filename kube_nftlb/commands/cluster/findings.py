@@ -173,13 +173,9 @@ def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> list
                 for (reason, why), on in nodes.items()
             ]
         return [_of_condition("farm", namespace, name, found, _advice(found["reason"]))]
-    if status.get("totalBackends") and not status.get("readyBackends"):
-        message = f"none of {status['totalBackends']} backends is ready: connections are refused"
-        return [Finding("farm", namespace, name, "NoReadyBackends", message, ADVICE["NoReadyBackends"])]
     reason, _, message = str(status.get("reason") or "").partition(": ")
-    if status.get("readyBackends") and reason == "NoReadyBackends":
-        advice = ADVICE["NoReadyBackends"]
-        return [Finding("farm", namespace, name, reason, f"{message}: they are refused", advice)]
+    if status.get("totalBackends") and reason == "NoReadyBackends":
+        return [Finding("farm", namespace, name, reason, message, _advice(reason))]
     if (accepted := accepted_in_part(raw)) is not None:
         return [_of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))]
     return []

@@ -103,9 +103,12 @@ def well(raw: JsonObject) -> str:
     served = f"programmed on {status.get('nodes')} nodes"
     if is_pending(raw):
         return f"{where} has just changed: {served}"
+    reason, _, message = str(status.get("reason") or "").partition(": ")
     if not status.get("totalBackends") and raw["spec"].get("mode") != "local":
-        return f"{where} is {served}, and refuses connections: it has no backends"
-    return f"{where} is healthy: {served}, {status.get('backendsReady')} backends ready"
+        cause = message if reason == "NoReadyBackends" else "it has no backends"
+        return f"{where} is {served}, and refuses connections: {cause}"
+    backends = message if reason == "TerminatingBackends" else f"{status.get('backendsReady')} backends ready"
+    return f"{where} is healthy: {served}, {backends}"
 
 
 def all_well(farms: Sequence[JsonObject], namespace: str | None) -> str:

@@ -27,6 +27,8 @@ class FarmEndpoints(NamedTuple):
     problems: tuple[Problem, ...] = ()
     unserved: tuple[str, ...] = ()
     """What of new connections is refused though other backends are ready: the groups that have none."""
+    terminating: int = 0
+    """Of those that are not ready: how many get connections while no other is, as they serve until they are gone."""
 
 
 def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
@@ -49,25 +51,35 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if any(cache.slices.index.is_cut(service) for service in reference.services):
         message = "the EndpointSlices of its namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
+    ready = [each.group for each in endpoints if each.endpoint.ready]
+    terminating = [each.group for each in endpoints if _is_last_resort(each)]
     return FarmEndpoints(
-        sum(1 for each in endpoints if each.endpoint.ready),
+        len(ready),
         len(endpoints),
         tuple(_shown(each, reference.groups) for each in endpoints[:BACKENDS_SHOWN_MAX]),
         max((cache.slices.changed_at(service) for service in reference.services), default=0),
         tuple(problems),
-        tuple(_unserved(reference.groups, {each.group for each in endpoints if each.endpoint.ready})),
+        tuple(_unserved(reference.groups, {*ready, *terminating})),
+        len(terminating),
     )
 
 
-def _unserved(groups: Sequence[BackendsFrom], ready: Collection[int]) -> Iterator[str]:
-    """Yield a sentence for each group with a share of the connections, but none of the ready endpoints.
+def _is_last_resort(each: ResolvedEndpoint) -> bool:
+    """Return True for an endpoint that gets connections if none is ready, as the agents decide it."""
+    endpoint = each.endpoint
+    return not endpoint.ready and endpoint.serving and endpoint.terminating and each.options.state == "up"
+
+
+def _unserved(groups: Sequence[BackendsFrom], served: Collection[int]) -> Iterator[str]:
+    """Yield a sentence for each group with a share of the connections, but no endpoint that gets them.
 
     What is refused by ``refuse`` is as its owner wants it.
     """
     total = sum(each.weight for each in groups)
     for number, each in enumerate(groups) if len(groups) > 1 else ():
-        if each.weight and each.service and number not in ready:
-            yield f"the Service {each.full_name} has {each.weight} of {total} new connections, and no ready backend"
+        if each.weight and each.service and number not in served:
+            share = f"{each.weight} of {total} new connections"
+            yield f"the Service {each.full_name} has {share}, and no ready backend: they are refused"
 
 
 def _shown(each: ResolvedEndpoint, groups: Sequence[BackendsFrom]) -> BackendStatus:

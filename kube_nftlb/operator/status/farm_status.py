@@ -45,7 +45,7 @@ def decide(
     ``loss`` are the listeners that other farms have (``conflicts.Conflicts.get``), ``refused_ips`` the external IPs
     that its Service does not get; ``refused`` says why the farm does not fit the budget of its namespace, None if it
     does. ``reason`` is the first of: not accepted, failed on a node, no node, not yet on all nodes (the farm, then its
-    endpoints), no ready backend, accepted in part, a part without effect; ``""`` if none applies.
+    endpoints), no ready backend or only terminating ones, accepted in part, a part without effect; ``""`` if none is.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
@@ -54,10 +54,8 @@ def decide(
     verdicts = {"Accepted": accepted, "Programmed": on_nodes}
     verdicts["EndpointsProgrammed"] = on_nodes if on_nodes.status == "False" else _endpoints(endpoints, everywhere)
     blocker = next((verdict for verdict in verdicts.values() if verdict.status == "False"), None)
-    if blocker is None and endpoints.ready == 0:
-        blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
-    if blocker is None and endpoints.unserved:
-        blocker = Verdict("False", "NoReadyBackends", some_of(endpoints.unserved, what="groups"))
+    if blocker is None:
+        blocker = _without_backends(farm, endpoints)
     if blocker is None and accepted.reason != "Valid":
         blocker = accepted
     reason = f"{blocker.reason}: {blocker.message}" if blocker is not None else _warning(farm, everywhere)
@@ -186,10 +184,20 @@ def waiting_for(missing: list[str], total: int) -> str:
     return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
 
 
-def _no_ready_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> str:
+def _without_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> Verdict | None:
+    """Return which connections are refused for want of backends, or that the last ones are about to go; else None."""
+    if endpoints.unserved and (endpoints.ready or endpoints.terminating):
+        return Verdict("False", "NoReadyBackends", some_of(endpoints.unserved, what="groups"))
+    if endpoints.ready:
+        return None
+    if endpoints.terminating:
+        left = "only terminating backends are left, which still get connections"
+        return Verdict("False", "TerminatingBackends", left)
     if endpoints.total:
-        return f"none of {endpoints.total} backends is ready; see their Pods"
-    return "there are no backends" + ("; see which Pods the Service's selector matches" if farm.port else "")
+        who = f"none of {endpoints.total} backends is" if endpoints.total > 1 else "its only backend is not"
+        return Verdict("False", "NoReadyBackends", f"{who} ready: connections are refused; see the Pods")
+    where = "; see the Service's selector, the labels of the Pods, and the name of targetPort" if farm.port else ""
+    return Verdict("False", "NoReadyBackends", f"there are no backends{where}")
 
 
 def _condition(kind: str, verdict: Verdict, farm: FarmRecord, now: str) -> Condition:

@@ -8,6 +8,7 @@ import pytest
 from kube_nftlb import reasons
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.findings import ADVICE, find, of_farms
+from kube_nftlb.commands.cluster.status import status_json, well
 from kube_nftlb.commands.view import ClusterView
 from tests.builders import raw_farm, raw_nftlb_node, raw_node
 
@@ -22,6 +23,8 @@ def told(kind: str, status: str, reason: str, message: str = "said so", at: str 
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
 
 
+NO_BACKENDS = "there are no backends; see the Service's selector"
+
 GOOD = (
     told("Accepted", "True", "Valid"),
     told("Programmed", "True", "AllNodes"),
@@ -34,6 +37,8 @@ def farm(*conditions: Json, ready: int = 1, total: int = 1, **fields: Any) -> Js
     own = {each["type"]: each for each in (*GOOD, *conditions)}
     status = {"conditions": list(own.values()), "readyBackends": ready, "totalBackends": total, "nodes": "1/1"}
     status["backendsReady"] = f"{ready}/{total}"
+    if not ready:
+        status["reason"] = f"NoReadyBackends: {f'none of {total} backends is ready' if total else NO_BACKENDS}"
     return raw_farm(status=status, **fields)
 
 
@@ -102,15 +107,27 @@ def test_nodes_on_which_a_farm_fails_for_the_same_cause_are_one_finding() -> Non
 def test_a_farm_whose_backends_are_not_ready_refuses_connections() -> None:
     (finding,) = found(farm(ready=0, total=3))
     assert (finding.reason, finding.since) == ("NoReadyBackends", None)
-    assert "none of 3 backends is ready" in finding.message
+    assert finding.message == "none of 3 backends is ready"
+
+
+def test_a_farm_whose_last_backends_terminate_serves() -> None:
+    raw = farm(ready=0, total=3)
+    raw["status"]["reason"] = "TerminatingBackends: only terminating backends are left, which still get connections"
+    assert found(raw) == []
+    assert status_json(ClusterView([raw]), [], NOW)["farms"] == {"total": 1, "serving": 1}
+    assert well(raw) == (
+        "farm default/web--http is healthy: programmed on 1/1 nodes, only terminating backends are left, which still "
+        "get connections"
+    )
 
 
 def test_a_group_that_nobody_serves_is_a_finding_though_others_are() -> None:
     raw = farm(ready=2, total=3)
-    raw["status"]["reason"] = "NoReadyBackends: the Service gone has 3 of 10 new connections, and no ready backend"
+    refused = "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+    raw["status"]["reason"] = f"NoReadyBackends: {refused}"
     (finding,) = found(raw)
     assert (finding.reason, finding.todo) == ("NoReadyBackends", ADVICE["NoReadyBackends"])
-    assert finding.message == "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+    assert finding.message == refused
 
 
 def test_a_change_may_be_on_its_way_for_a_moment() -> None:
@@ -192,5 +209,5 @@ def test_a_farm_that_has_lost_an_address_is_wrong_though_the_rest_is_served(reas
 
 
 def test_there_is_advice_for_every_reason_a_farm_can_have() -> None:
-    fine = {"Valid", "AllNodes", "NotAccepted"}
+    fine = {"Valid", "AllNodes", "NotAccepted", "TerminatingBackends"}
     assert {*get_args(reasons.ConditionReason), *get_args(reasons.FailureReason)} - fine == set(ADVICE)

@@ -14,7 +14,7 @@ from kube_nftlb.commands.cluster.status import line as in_one_line
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube import timestamps
 from tests.builders import raw_node, raw_service_farm
-from tests.unit.commands.cluster.test_findings import NOW, farm, node, told
+from tests.unit.commands.cluster.test_findings import NO_BACKENDS, NOW, farm, node, told
 
 Json = dict[str, Any]
 
@@ -169,7 +169,7 @@ def test_why_has_one_line_for_each_unhealthy_farm() -> None:
 
 def test_a_healthy_farm_is_called_so() -> None:
     assert well(farm()) == "farm default/web--http is healthy: programmed on 1/1 nodes, 1/1 backends ready"
-    assert "refuses connections: it has no backends" in well(farm(ready=0, total=0))
+    assert well(farm(ready=0, total=0)).endswith(f"and refuses connections: {NO_BACKENDS}")
     assert "has just changed" in well(farm(told("Programmed", "False", "Pending")))
 
 

@@ -156,4 +156,33 @@ def test_the_backends_of_all_groups_are_counted_and_name_their_service() -> None
     found = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a"), version=7), other)
     assert (found.ready, found.total, found.changed_at) == (2, 2, 9)
     assert [(each.name, each.service) for each in found.shown] == [("a", "web"), ("z", "off")]
-    assert found.unserved == ("the Service gone has 3 of 10 new connections, and no ready backend",)
+    refused = "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+    assert found.unserved == (refused,)
+
+
+LEAVING: dict[str, Any] = {"ready": False, "terminating": True}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "conditions", "terminating"),
+    [
+        pytest.param({}, {**LEAVING, "serving": True}, 1, id="it serves until it is gone"),
+        pytest.param({}, {**LEAVING, "serving": False}, 0, id="it has ended"),
+        pytest.param({}, {"ready": False, "serving": True}, 0, id="it is not ready, and stays"),
+        pytest.param({"state": "drain"}, {**LEAVING, "serving": True}, 0, id="it was drained before"),
+    ],
+)
+def test_backends_that_serve_while_they_terminate_are_the_last_resort(
+    overrides: dict[str, Any], conditions: dict[str, Any], terminating: int
+) -> None:
+    groups = [{"service": "web", "port": "http", "overrides": [{"pod": "a", **overrides}]}]
+    found = endpoints_of(raw_service_farm(backendsFrom=groups), raw_slice(endpoint("10.244.0.1", "a", **conditions)))
+    assert (found.ready, found.total, found.terminating) == (0, 1, terminating)
+
+
+def test_a_group_whose_last_backends_terminate_is_served() -> None:
+    groups = [{"service": "web", "port": "http"}, {"service": "old", "port": "http"}]
+    leaving = endpoint("10.244.0.9", "z", serving=True, **LEAVING)
+    farm = raw_farm("front", backends=[], backendsFrom=groups)
+    slices = raw_slice(endpoint("10.244.0.1", "a")), raw_slice(leaving, name="old-1", service="old")
+    assert endpoints_of(farm, *slices).unserved == ()

@@ -117,11 +117,32 @@ CASES = {
         ("Invalid", "NotAccepted", "NotAccepted"),
         farm=parse_farm(raw_farm(schedParam="srcip"), None)[0],
     ),
+    "its only backend is not ready": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "NoReadyBackends: its only backend is not ready: connections are refused; see the Pods",
+        endpoints=DOWN,
+    ),
     "no backend is ready": Case(
         nodes(raw_nftlb_node(watermark="11")),
         "1/1",
-        "NoReadyBackends: none of 1 backends is ready; see their Pods",
-        endpoints=DOWN,
+        "NoReadyBackends: none of 3 backends is ready: connections are refused; see the Pods",
+        endpoints=FarmEndpoints(0, 3),
+    ),
+    "no backend is ready, and some terminate": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "TerminatingBackends: only terminating backends are left, which still get connections",
+        endpoints=FarmEndpoints(0, 3, terminating=2),
+    ),
+    "some are ready, and some terminate": Case(
+        nodes(raw_nftlb_node(watermark="11")), "1/1", endpoints=FarmEndpoints(1, 3, terminating=2)
+    ),
+    "one group has terminating backends, the other none": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "NoReadyBackends: the Service gone has none",
+        endpoints=FarmEndpoints(0, 1, unserved=("the Service gone has none",), terminating=1),
     ),
     "a node that is behind with endpoints": Case(
         nodes(raw_nftlb_node("n1", watermark="10", slice_watermark="20"), raw_nftlb_node("n2", watermark="10")),
@@ -140,7 +161,7 @@ CASES = {
     "a node that has the endpoints": Case(
         nodes(raw_nftlb_node(watermark="10", slice_watermark="20")),
         "1/1",
-        "NoReadyBackends: none of 1 backends is ready; see their Pods",
+        "NoReadyBackends: its only backend is not ready: connections are refused; see the Pods",
         endpoints=FarmEndpoints(0, 1, changed_at=20),
     ),
     "no backend of a farm written by hand": Case(
@@ -153,7 +174,8 @@ CASES = {
     "no backend at all": Case(
         nodes(raw_nftlb_node(watermark="11")),
         "1/1",
-        "NoReadyBackends: there are no backends; see which Pods the Service's selector matches",
+        "NoReadyBackends: there are no backends; see the Service's selector, the labels of the Pods, and the name of "
+        "targetPort",
         endpoints=NONE,
     ),
 }
