@@ -128,7 +128,8 @@ def why(
     farm: Annotated[
         str | None,
         typer.Argument(
-            help="A farm or a Service, with or without its namespace, or gateway/NAME, tcproute/NAME ... Default: all."
+            help="NAME or NAMESPACE/NAME of a farm or Service; farm/NAME, svc/NAME, gateway/NAME, listenerset/NAME, "
+            "tcproute/NAME, udproute/NAME. Default: all."
         ),
     ] = None,
     namespace: Annotated[
@@ -149,7 +150,7 @@ def why(
 
 
 def get(
-    service: Annotated[str, typer.Argument(help="A Service, with or without its namespace.")],
+    service: Annotated[str, typer.Argument(help="NAME, NAMESPACE/NAME or svc/NAME of a Service.")],
     namespace: Namespace = None,
     output: Output = Format.TEXT,
     *,

@@ -14,12 +14,12 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.commands.cluster import (
     connections,
     findings,
-    named,
     service_findings,
     service_view,
     terminal,
 )
 from kube_nftlb.commands.cluster import status as pages
+from kube_nftlb.commands.cluster.asked import asked
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.overview import overview, warnings
@@ -27,6 +27,8 @@ from kube_nftlb.commands.cluster.queries import (
     Target,
     check_namespace,
     connected,
+    get_if_present,
+    get_or_none,
     list_if_allowed,
     list_nodes,
     namespace_of,
@@ -139,9 +141,11 @@ async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Lo
 
 async def get(target: Target, name: str, output: Format) -> None:
     """Print a Service as a tree. Raises UsageError if there is none of that name."""
-    namespace, plain = named.split(name)
+    kind, namespace, plain = asked(name, target.namespace, namespace_of(target))
+    if kind == "farm":
+        raise errors.UsageError(f"get shows Services; of a farm {_see_farm(namespace, plain)}")
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        service = await _view(kube, namespace or namespace_of(target), plain)
+        service = await _view(kube, namespace, plain)
     if output is not Format.TEXT:
         terminal.show_data(asdict(service), output)
     else:
@@ -149,10 +153,16 @@ async def get(target: Target, name: str, output: Format) -> None:
 
 
 async def _service(kube: Kube, namespace: str, name: str) -> JsonObject:
-    try:
-        return await kube.get(SERVICES, name, namespace)
-    except errors.NotFoundError as error:
-        raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}") from error
+    if (service := await get_if_present(kube, SERVICES, name, namespace)) is not None:
+        return service
+    farm = await get_or_none(kube, FARMS, name, namespace)
+    hint = f"; there is a farm: {_see_farm(namespace, name)}" if farm is not None else ""
+    raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}{hint}")
+
+
+def _see_farm(namespace: str, name: str) -> str:
+    of_it = f"{name} -n {namespace}"
+    return f"see `kubectl nftlb why farm/{of_it}` and `kubectl get nftlbfarm {of_it} -o yaml`"
 
 
 async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:

@@ -11,6 +11,7 @@ from kube_nftlb.api.base import FAMILIES
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.announced import Announced
+from kube_nftlb.commands.cluster.asked import Asked
 from kube_nftlb.commands.cluster.finding import Finding, condition, is_silent
 from kube_nftlb.commands.cluster.findings import is_pending, leads, of_farm
 from kube_nftlb.commands.view import ClusterView, is_of_service
@@ -85,13 +86,11 @@ def as_json(finding: Finding) -> dict[str, Any]:
     return {**finding._asdict(), "since": since}
 
 
-def chosen(farms: Iterable[JsonObject], name: str, namespace: str) -> list[JsonObject]:
-    """Return the farms that a name means: a farm, with or without its namespace, or those of a Service."""
-    where, _, plain = name.rpartition("/")
-    where = where or namespace
-    here = [raw for raw in farms if raw["metadata"]["namespace"] == where]
-    exact = [raw for raw in here if raw["metadata"]["name"] == plain]
-    return exact or [raw for raw in here if is_of_service(raw, plain)]
+def chosen(farms: Iterable[JsonObject], what: Asked) -> list[JsonObject]:
+    """Return the farms that a name means: a farm, or those of a Service."""
+    here = [raw for raw in farms if raw["metadata"]["namespace"] == what.namespace]
+    exact = [raw for raw in here if raw["metadata"]["name"] == what.name] if what.kind != "service" else []
+    return exact or [raw for raw in here if what.kind != "farm" and is_of_service(raw, what.name)]
 
 
 def well(raw: JsonObject) -> str:

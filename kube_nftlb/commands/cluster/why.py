@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import address_findings, findings, gateways, named, service_findings, terminal
+from kube_nftlb.commands.cluster import address_findings, findings, gateways, service_findings, terminal
 from kube_nftlb.commands.cluster import status as pages
+from kube_nftlb.commands.cluster.asked import Asked, asked
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.overview import farms_and_reports, warnings
@@ -37,24 +38,24 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
 
     Raises UsageError if there is no such object or namespace, or cannot be.
     """
-    namespace, plain = target.namespace, None
+    kind, _, routed = (name or "").partition("/")
+    what = None
     if name is not None:
-        where, plain = named.split(name)
-        namespace = where or namespace_of(target)
+        # A namespace may be called like a kind.
+        what = asked(name, None if kind in gateways.KINDS else target.namespace, namespace_of(target))
+    namespace, plain = (what.namespace, what.name) if what is not None else (target.namespace, None)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        kind, _, routed = (name or "").partition("/")
         if kind in gateways.KINDS and (
             raw := await get_if_present(kube, gateways.KINDS[kind], routed, namespace_of(target))
         ):
-            # A namespace may be called like a kind.
             return await _why_of_gateway_api(kube, target, raw, output)
         view = await farms_and_reports(kube, target, namespace)
-        routing = await _gateway_api(kube, namespace) if name is None else []
-        farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
-        if plain is None and namespace is not None and not farms:
+        routing = await _gateway_api(kube, namespace) if what is None else []
+        farms = view.farms if what is None else pages.chosen(view.farms, what)
+        if what is None and namespace is not None and not farms:
             await check_namespace(kube, namespace)
-        if plain is not None and namespace is not None and not farms:
-            return await _why_without_farm(kube, view, namespace, plain, output)
+        if what is not None and not farms:
+            return await _why_without_farm(kube, view, what, output)
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
@@ -73,16 +74,15 @@ def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime)
     return address_findings.of_addresses(view, farms, now)
 
 
-async def _why_without_farm(kube: Kube, view: ClusterView, namespace: str, name: str, output: Format) -> bool:
+async def _why_without_farm(kube: Kube, view: ClusterView, what: Asked, output: Format) -> bool:
     """Say why a Service has no farm. Raises UsageError if there is no such Service."""
-    try:
-        service = await kube.get(SERVICES, name, namespace)
-    except errors.NotFoundError as error:
+    _, namespace, name = what
+    service = await get_if_present(kube, SERVICES, name, namespace) if what.kind != "farm" else None
+    if service is None:
         kind = gateways.KINDS.get(namespace)
         also = f", and no {kind.kind} {name!r}" if kind is not None else ""
-        raise errors.UsageError(
-            f"there is no farm and no Service {name!r} in the namespace {namespace}{also}"
-        ) from error
+        missing = {"farm": "farm", "service": "Service"}.get(what.kind, "farm and no Service")
+        raise errors.UsageError(f"there is no {missing} {name!r} in the namespace {namespace}{also}")
     if why := service_findings.why_not_served(service):
         return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
     found = service_findings.no_farm(service, await warnings(kube, namespace, name))

@@ -171,13 +171,17 @@ class WithWarnings(FakeKube):
         return await super().list(resource, namespace, **options)
 
 
-async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None, namespace: str | None = None) -> bool:
+def connect(monkeypatch: pytest.MonkeyPatch, kube: FakeKube) -> None:
     @asynccontextmanager
     async def connected(_: Target) -> AsyncIterator[FakeKube]:
         yield kube
 
     for module in (inspecting, why_command):
         monkeypatch.setattr(module, "connected", connected)
+
+
+async def why(monkeypatch: pytest.MonkeyPatch, kube: FakeKube, name: str | None, namespace: str | None = None) -> bool:
+    connect(monkeypatch, kube)
     return await why_command.why(Target(namespace=namespace or ("default" if name else None)), name, Format.TEXT)
 
 
@@ -210,6 +214,42 @@ async def test_a_service_that_nobody_should_serve_is_well(
     assert capsys.readouterr().out == "service default/web has no farm: it is headless\n"
     with pytest.raises(errors.UsageError, match="no farm and no Service 'other'"):
         await why(monkeypatch, kube, "other")
+
+
+async def test_get_and_why_take_the_words_of_kubectl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    kube.put(SERVICES, raw_service())
+    kube.put(FARMS, raw_service_farm(status=STATUS))
+    kube.put(FARMS, raw_farm("by-hand", status=STATUS))
+    assert not await why(monkeypatch, kube, "farm/by-hand")
+    assert not await why(monkeypatch, kube, "svc/web")
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "default/by-hand",
+        "default/web--http",
+    ]
+    await inspecting.get(Target(namespace="default"), "svc/web", Format.TEXT)
+    assert "Service default/web" in capsys.readouterr().out
+    with pytest.raises(errors.UsageError, match="there is no farm 'web' in the namespace default"):
+        await why(monkeypatch, kube, "farm/web")
+    with pytest.raises(errors.UsageError, match="there is no Service 'by-hand' in the namespace default"):
+        await why(monkeypatch, kube, "svc/by-hand")
+
+
+@pytest.mark.parametrize("name", ["by-hand", "nftlbfarm/by-hand"])
+async def test_get_of_a_farm_names_what_shows_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kube = FakeKube()
+    kube.put(FARMS, raw_farm("by-hand", status=STATUS))
+    connect(monkeypatch, kube)
+    with pytest.raises(errors.UsageError, match=r"kubectl nftlb why farm/by-hand -n default.*get nftlbfarm by-hand"):
+        await inspecting.get(Target(namespace="default"), name, Format.TEXT)
+
+
+async def test_get_refuses_two_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, FakeKube())
+    with pytest.raises(errors.UsageError, match="but --namespace says other"):
+        await inspecting.get(Target(namespace="other"), "default/web", Format.TEXT)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -8,11 +8,13 @@ import pytest
 from rich.console import Console
 
 from kube_nftlb.commands.cluster import terminal
+from kube_nftlb.commands.cluster.asked import asked
 from kube_nftlb.commands.cluster.findings import find, of_farms
 from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well
 from kube_nftlb.commands.cluster.status import line as in_one_line
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube import timestamps
+from kube_nftlb.names import LABEL_SERVICE
 from tests.builders import raw_node, raw_service_farm
 from tests.unit.commands.cluster.test_findings import NO_BACKENDS, NOW, farm, node, told
 
@@ -152,10 +154,27 @@ def test_a_change_on_its_way_counts_as_pending() -> None:
     assert as_json(farm(told("Programmed", "False", "Pending")))["farms"] == {"total": 1, "pending": 1}
 
 
-@pytest.mark.parametrize(("name", "names"), [("web", ["web--a", "web--b"]), ("web--a", ["web--a"]), ("shop/x", ["x"])])
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("web", ["web--a", "web--b"]),
+        ("web--a", ["web--a"]),
+        ("shop/x", ["x"]),
+        ("svc/web", ["web--a", "web--b"]),
+        ("farm/web", []),
+        ("farm/y", ["y"]),
+        ("service/y", []),
+        ("y", ["y"]),
+        ("both", ["both"]),
+        ("services/both", ["both--a"]),
+    ],
+)
 def test_a_name_means_a_farm_or_the_farms_of_a_service(name: str, names: list[str]) -> None:
     farms = [raw_service_farm("web--a"), raw_service_farm("web--b"), farm(name="x", namespace="shop"), farm(name="y")]
-    assert [raw["metadata"]["name"] for raw in chosen(farms, name, "default")] == names
+    of_both = raw_service_farm("both--a")
+    of_both["metadata"]["labels"][LABEL_SERVICE] = "both"
+    farms += [farm(name="both"), of_both]
+    assert [raw["metadata"]["name"] for raw in chosen(farms, asked(name, None, "default"))] == names
 
 
 def test_why_has_one_line_for_each_unhealthy_farm() -> None:
