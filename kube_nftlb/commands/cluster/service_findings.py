@@ -1,7 +1,7 @@
 """Services that have no farm, or not for all of their ports, and why. Pure: no I/O."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,10 +10,12 @@ from pydantic import ValidationError
 from kube_nftlb import names
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.api.values import Mode
 from kube_nftlb.commands.cluster.finding import Finding, condition, is_older, since
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.operator.farms.builder import Profile, build
 from kube_nftlb.operator.farms.ports import port_keys, serves
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import ServiceReason
@@ -83,6 +85,19 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
 def no_farm(raw: JsonObject, events: Iterable[JsonObject]) -> Finding:
     """Return the finding about a Service without any farm, however young it is."""
     return _no_farm(raw, events, ())
+
+
+def ignored(raw: JsonObject, mode: Mode) -> Iterator[str]:
+    """Yield what of a Service is not used as it is written, as the operator decides it; ``mode`` is that of its farms.
+
+    What the administrator forbids is not among it: no object tells.
+    """
+    try:
+        service = Service.model_validate(raw)
+    except ValidationError:
+        return
+    for each in build(service, profile=Profile(mode, ports_max=len(service.spec.ports))).problems:
+        yield f"service {'/'.join(_key(raw))}: {each.reason}: {each.message}"
 
 
 def _no_farm(raw: JsonObject, events: Iterable[JsonObject], ports: Sequence[str]) -> Finding:

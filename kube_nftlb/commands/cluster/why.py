@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.values import Mode
 from kube_nftlb.commands.cluster import address_findings, findings, gateways, service_findings, terminal
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster.asked import Asked, asked
@@ -17,10 +19,12 @@ from kube_nftlb.commands.cluster.queries import (
     check_namespace,
     connected,
     get_if_present,
+    get_or_none,
     list_if_allowed,
     namespace_of,
 )
 from kube_nftlb.commands.view import ClusterView
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
     FARMS,
@@ -56,6 +60,7 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
             await check_namespace(kube, namespace)
         if what is not None and not farms:
             return await _why_without_farm(kube, view, what, output)
+        ignored = await _ignored(kube, farms) if what is not None else []
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
     now = datetime.now(UTC)
@@ -65,7 +70,25 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = [pages.all_well(farms, namespace)] if name is None else [pages.well(raw) for raw in farms]
-    return _show(found, [terminal.plain(each) for each in well], output)
+    wrong = _show(found, [terminal.plain(each) for each in well], output)
+    for each in ignored:
+        terminal.note(f"warning: {each}")
+    return wrong
+
+
+async def _ignored(kube: Kube, farms: Sequence[JsonObject]) -> list[str]:
+    """Return what of these farms, and of the Services that they are of, has no effect, as far as the user may know."""
+    said = [(raw, str((raw.get("status") or {}).get("reason") or "")) for raw in farms]
+    found = [f"farm {'/'.join(FarmKey.of(raw))}: {text}" for raw, text in said if text.startswith("NoEffect: ")]
+    modes: dict[ServiceKey, Mode] = {
+        ServiceKey(raw["metadata"]["namespace"], service): raw["spec"].get("mode") or "snat"
+        for raw in farms
+        if (service := (raw["metadata"].get("labels") or {}).get(names.LABEL_SERVICE))
+    }
+    for (namespace, name), mode in modes.items():
+        if (raw := await get_or_none(kube, SERVICES, name, namespace)) is not None:
+            found += service_findings.ignored(raw, mode)
+    return found
 
 
 def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime) -> list[Finding]:

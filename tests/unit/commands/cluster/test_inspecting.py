@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
 from kube_nftlb.commands.cluster import connections, inspecting
 from kube_nftlb.commands.cluster import why as why_command
 from kube_nftlb.commands.cluster.connections import Target as Destination
@@ -214,6 +214,29 @@ async def test_a_service_that_nobody_should_serve_is_well(
     assert capsys.readouterr().out == "service default/web has no farm: it is headless\n"
     with pytest.raises(errors.UsageError, match="no farm and no Service 'other'"):
         await why(monkeypatch, kube, "other")
+
+
+async def test_why_of_a_service_says_which_annotations_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    kube.put(SERVICES, raw_service(annotations={"schedular": "weight", "mode": "nat"}))
+    no_effect = {**STATUS, "reason": "NoEffect: the session of 10.0.0.1 names the backend b"}
+    kube.put(FARMS, raw_service_farm(mode="dnat", status=no_effect))
+    assert not await why(monkeypatch, kube, "web"), "all is served"
+    said = capsys.readouterr()
+    assert said.out == "farm default/web--http is healthy: programmed on 1/1 nodes, 1/1 backends ready\n"
+    effect, unknown, mode = said.err.splitlines()
+    assert effect == f"warning: farm default/web--http: {no_effect['reason']}"
+    assert unknown.startswith(
+        f"warning: service default/web: InvalidAnnotation: {names.ANNOTATION_PREFIX}schedular: unk"
+    )
+    assert mode == (
+        f"warning: service default/web: InvalidAnnotation: {names.ANNOTATION_PREFIX}mode: 'nat' is not one of: "
+        "snat, dnat, dsr, local; dnat is used"
+    )
+    assert not await why(monkeypatch, kube, None)
+    assert capsys.readouterr().err == "", "Events and the farms' REASON have them"
 
 
 async def test_get_and_why_take_the_words_of_kubectl(
