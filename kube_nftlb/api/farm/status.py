@@ -68,7 +68,7 @@ class FarmStatus(Model):
     ] = ()
     programmed_nodes: Annotated[int, Field(description="Nodes that have programmed this generation.", ge=0)] = 0
     total_nodes: Annotated[int, Field(description="Nodes that run an agent.", ge=0)] = 0
-    nodes: Annotated[str, Field(description="programmedNodes/totalNodes, for printing.")] = ""
+    nodes: Annotated[str, Field(description="Nodes with this generation and these backends/totalNodes.")] = ""
     reason: Annotated[str, Field(description="The most important problem, as reason and message. Empty: none.")] = ""
     conditions: Annotated[
         tuple[Condition, ...],

@@ -68,7 +68,7 @@ _DEFINITIONS = [
             _Column("Mode", ".spec.mode", "snat: backends see the node's address. dnat: they see the client's."),
             _Column("Scheduler", ".spec.scheduler", "How a backend is chosen."),
             _Column("Backends", ".status.backendsReady", "Backends that get connections, of all."),
-            _Column("Nodes", ".status.nodes", "Nodes that have programmed the farm, of all."),
+            _Column("Nodes", ".status.nodes", "Nodes that have programmed it, with these backends, of all."),
             _Column("Ready", _condition("Programmed"), "Whether every node has programmed it, with any backends."),
             _Column("Engine", ".spec.engine", "What programs it on a node.", priority=1),
             _Column("Family", ".spec.family", "IP family.", priority=1),

@@ -49,6 +49,7 @@ def decide(
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
+    current = [node for node in done if endpoints_programmed(endpoints, node)]
     accepted = accept(farm, loss, refused_ips, refused)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
     verdicts = {"Accepted": accepted, "Programmed": on_nodes}
@@ -70,7 +71,7 @@ def decide(
         addresses=tuple(_announced(farm, everywhere)),
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
-        nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
+        nodes=f"{len(current) if accepted.status == 'True' else 0}/{len(everywhere)}",
         reason=reason,
         conditions=tuple(_condition(kind, verdict, farm, now) for kind, verdict in verdicts.items()),
     )
@@ -191,8 +192,8 @@ def _without_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> Verdict | N
     if endpoints.ready:
         return None
     if endpoints.terminating:
-        left = "only terminating backends are left, which still get connections"
-        return Verdict("False", "TerminatingBackends", left)
+        message = "only terminating backends are left, which still get connections"
+        return Verdict("False", "TerminatingBackends", message)
     if endpoints.total:
         who = f"none of {endpoints.total} backends is" if endpoints.total > 1 else "its only backend is not"
         return Verdict("False", "NoReadyBackends", f"{who} ready: connections are refused; see the Pods")

@@ -15,7 +15,8 @@ from kube_nftlb.kube.rate import Rate
 
 LIST = frozenset({"backends", "omitted_backends"})
 """The fields of a status that list its backends."""
-_WORDS = LIST | {"conditions", "reason"}
+_WORDS = LIST | {"conditions", "nodes", "reason"}
+"""Those that also differ where nodes have only not confirmed endpoints yet."""
 _AWAITED_REASONS = frozenset({"Pending", "EndpointsPending"})
 _SCARCE_FACTOR = 10
 """How much longer statuses that nodes have not confirmed wait while others need the budget."""

@@ -50,6 +50,31 @@ def test_nodes_with_the_same_answer_are_shown_together() -> None:
     assert [(each.name, each.gets) for each in seen.unused] == [("c", "not ready")]
 
 
+@pytest.mark.parametrize(
+    ("condition", "watermarks", "waited_for"),
+    [
+        (("Programmed", "Pending"), ("9", "90"), ("n2",)),
+        (("EndpointsProgrammed", "EndpointsPending"), ("10", "69"), ("n2",)),
+        (("EndpointsProgrammed", "EndpointsPending"), ("10", "70"), ()),
+        (("EndpointsProgrammed", "AllNodes"), ("9", "69"), ()),
+    ],
+)
+def test_nodes_that_are_waited_for_are_marked(
+    condition: tuple[str, str], watermarks: tuple[str, str], waited_for: tuple[str, ...]
+) -> None:
+    kind, reason = condition
+    conditions = [{"type": kind, "status": "True" if reason == "AllNodes" else "False", "reason": reason}]
+    reports = [raw_nftlb_node(name, watermark="10", slice_watermark="90") for name in ("n1", "n3")]
+    reports.append(raw_nftlb_node("n2", watermark=watermarks[0], slice_watermark=watermarks[1]))
+    raw = raw_service_farm(status={"resourceVersion": "10", "conditions": conditions})
+    endpoints = raw_slice(endpoint("10.244.1.2", "a", node="n1"), version=70)
+    other = raw_slice(endpoint("10.244.1.2", "a", node="n1"), name="other-1", service="other", version=99)
+    (seen,) = view(service(), ClusterView([raw], NODES, reports, [endpoints, other])).farms
+    does = {name: each.does for each in seen.nodes for name in each.nodes}
+    late = "serves, once it has programmed the last change"
+    assert does == {name: late if name in waited_for else "serves" for name in ("n1", "n2", "n3")}
+
+
 def test_with_the_policy_local_each_node_has_its_own_answer() -> None:
     seen = farm(addresses=[{"ip": "10.96.0.10", "ports": "80"}], trafficPolicy="Local")
     here, elsewhere = "connections", "only clients on this node"
