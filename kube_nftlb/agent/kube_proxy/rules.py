@@ -13,6 +13,7 @@ from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 from kube_nftlb.netfilter.table_text import FAMILIES, NFPROTO
+from kube_nftlb.prose import counted
 
 _LEGACY = tuple(Path("/proc/net", f"{family}_tables_names") for family in FAMILIES)
 TABLE = "kube-proxy"
@@ -121,7 +122,7 @@ class ProxyRules:
         removal, orders = await asyncio.to_thread(_removal, table, chains, jumps)
         if removal.chains:
             await self._transactions.commit(orders, family)
-        removed = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
+        removed = [f"{counted(len(removal.chains), 'chain')} of {family} {table}"] if removal.chains else []
         blocked = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.blocked.items()))
         return [*removed, f"not {blocked}"] if blocked else removed
 

@@ -8,6 +8,7 @@ from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import NODES
+from kube_nftlb.prose import counted
 from kube_nftlb.reasons import EventReason
 
 LOOK_EVERY_S = 1.0
@@ -36,7 +37,7 @@ def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
     # Warnings are for the farm's status: everything is programmed.
     if failed := progress.failed:
         key, problem = min(failed.items())
-        message = f"{len(failed)} farms are not programmed as asked; the first: {key.namespace}/{key.name}"
+        message = f"not programmed as asked: {counted(len(failed), 'farm')}; the first: {key.namespace}/{key.name}"
         found.append(
             Lasting("FarmsFailed", f"{message}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}")
         )

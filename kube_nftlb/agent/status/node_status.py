@@ -19,6 +19,7 @@ from kube_nftlb.api.node import (
     NodeVersions,
 )
 from kube_nftlb.kube import timestamps
+from kube_nftlb.prose import counted
 from kube_nftlb.reasons import NodeReason
 
 _ERROR_MAX = 1024
@@ -62,7 +63,7 @@ def node_status(
     elif progress.pending:
         said["InSync"] = ("False", "Pending", "changes are being programmed")
     elif failed:
-        said["InSync"] = ("False", "FarmsFailed", f"{len(failed)} farms failed, see status.failedFarms")
+        said["InSync"] = ("False", "FarmsFailed", f"{counted(len(failed), 'farm')} failed, see status.failedFarms")
     else:
         said["InSync"] = ("True", "InSync", "all farms are programmed")
     if (proxy := progress.kube_proxy) is not None:

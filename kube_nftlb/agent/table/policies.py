@@ -258,18 +258,18 @@ class Policies:
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
             if found is None and PolicyKey(to.namespace, name) in self._refused:
-                message = f"NftlbPolicy {name!r} does not fit the limits of its namespace; all clients are rejected"
+                message = f"NftlbPolicy {name!r} exceeds the limits of its namespace; all clients' packets are dropped"
                 return "PolicyInvalid", f"{message}; see its conditions"
             if found is None:
-                message = f"NftlbPolicy {name!r} not found; all clients are rejected until it exists"
+                message = f"NftlbPolicy {name!r} not found; all clients' packets are dropped until it exists"
                 return "PolicyMissing", message
             if found.refused is not None:
-                message = f"the kernel refuses the ranges of NftlbPolicy {name!r}; all clients are rejected"
+                message = f"the kernel refuses the ranges of NftlbPolicy {name!r}; all clients' packets are dropped"
                 return "Refused", f"{message}, and it is tried again each minute: {found.refused}"
             if found.invalid is not None:
                 return (
                     "PolicyInvalid",
-                    f"NftlbPolicy {name!r} is invalid; all clients are rejected: {found.invalid}",
+                    f"NftlbPolicy {name!r} is invalid; all clients' packets are dropped: {found.invalid}",
                 )
         return None
 

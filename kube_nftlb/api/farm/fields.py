@@ -261,7 +261,7 @@ class FarmFields(Model):
     backends: Annotated[
         tuple[Backend, ...],
         Field(
-            description="Where the farm sends connections: a list written by hand. Who is not ready gets none.",
+            description="Where the farm sends connections: written by hand. A backend that is not ready gets none.",
             max_length=BACKENDS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),

@@ -28,7 +28,7 @@ ADDRESS_ADVICE: Final[dict[AddressProblem, str]] = {
 """What to do about a Service that lacks an address."""
 _SEE_ADDRESSES: Final = "see docs/addresses.md"
 _PATIENCE_S: Final = 10
-"""Maximum age in seconds of an object that nobody has looked at yet."""
+"""Maximum age in seconds of an object that the operator has not processed yet."""
 _OFF: Final = "see whether the operator runs, and whether addresses.enabled of the chart is set"
 
 
@@ -39,12 +39,12 @@ def find(view: ClusterView, now: datetime) -> list[Finding]:
 
 
 def of_pools(pools: Iterable[JsonObject], now: datetime) -> list[Finding]:
-    """Return the pools that are refused, or that nobody has looked at."""
+    """Return the pools that are refused, or that the operator has not processed."""
     found = []
     for raw in sorted(pools, key=_name):
         accepted = condition(raw, "Accepted")
         if accepted is None and is_older(raw, now, _PATIENCE_S):
-            found.append(Finding("address pool", "", _name(raw), "NoStatus", "nobody has looked at it", _OFF))
+            found.append(Finding("address pool", "", _name(raw), "NoStatus", "the operator has not processed it", _OFF))
         elif accepted is not None and accepted["status"] != "True":
             todo = "change spec.ranges"
             found.append(
@@ -62,7 +62,7 @@ def of_services(services: Iterable[JsonObject], now: datetime) -> list[Finding]:
             todo = ADDRESS_ADVICE.get(lacks["reason"], "see the NftlbAddressPools")
             findings.append(Finding("service", *where, lacks["reason"], lacks["message"], todo, since(lacks)))
         elif is_older(raw, now, _PATIENCE_S):
-            message = f"its class is {names.LOAD_BALANCER_CLASS}, and nobody has looked for an address"
+            message = f"its class is {names.LOAD_BALANCER_CLASS}, and the operator has not processed it"
             findings.append(Finding("service", *where, "NotAssigned", message, _OFF))
     return sorted(findings, key=lambda each: (each.namespace, each.name))
 

@@ -15,6 +15,7 @@ from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import duration
 from kube_nftlb.commands.printable import printable
 from kube_nftlb.commands.profiles import ChartProfile
+from kube_nftlb.prose import counted
 from kube_nftlb.settings import DefaultEngine
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def release_addresses(
     from kube_nftlb.commands.cluster import release_addresses as command
 
     number = _run(command.release(_target(login, None, system_namespace), wait=wait, force=force))
-    typer.echo(f"{number} Services had addresses of pools, or waited for them")
+    typer.echo(f"{counted(number, 'Service')} had addresses of pools, or waited for them")
 
 
 def sysdump(

@@ -15,7 +15,7 @@ from kube_nftlb.commands.cluster.queries import get_if_present, list_if_allowed
 from kube_nftlb.commands.view import ClusterView
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, JsonObject
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import counted, some_of
 
 _LOOK_EVERY_S: Final = 1.0
 _COUNTED_S: Final = 15.0
@@ -117,8 +117,12 @@ def _message_of_others(count: Open) -> str:
     if count.uncounted:
         return f"waiting for the count of {some_of(count.uncounted)}"
     if count.partial:
-        text = f"at least {count.total} connections are open: not all are known of {some_of(count.partial)}"
+        text = f"at least {_open(count.total)}: not all are known of {some_of(count.partial)}"
         return f"{text}, where more backends drain than the NftlbNode lists"
     if not count.total:
-        return "0 connections are open"
-    return f"{count.total} connections are open, through {', '.join(sorted(count.by_node))}"
+        return _open(0)
+    return f"{_open(count.total)}, through {', '.join(sorted(count.by_node))}"
+
+
+def _open(number: int) -> str:
+    return f"{counted(number, 'connection')} {'is' if number == 1 else 'are'} open"

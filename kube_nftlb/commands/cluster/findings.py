@@ -204,7 +204,10 @@ def _wrong(found: JsonObject, now: datetime) -> bool:
 
 
 def _of_condition(kind: str, namespace: str, name: str, found: JsonObject, todo: str) -> Finding:
-    return Finding(kind, namespace, name, found["reason"], found.get("message", ""), todo, since(found))
+    # Some messages say themselves what to do.
+    message, said, hint = found.get("message", "").partition("; if it lasts, ")
+    todo = f"if it lasts, {hint}" if said else todo
+    return Finding(kind, namespace, name, found["reason"], message, todo, since(found))
 
 
 def _advice(reason: str) -> str:

@@ -8,6 +8,7 @@ from kube_nftlb import errors, names
 from kube_nftlb.commands.cluster.queries import get_or_none, pools_or_none
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
+from kube_nftlb.prose import counted
 
 _FORBIDDEN: Final = 403
 _PATIENCE_S: Final = 10.0
@@ -27,7 +28,8 @@ async def hand_over(kube: Kube, node: str) -> str:
     began = time.monotonic()
     while number := await _announced(kube, node):
         if time.monotonic() > began + _PATIENCE_S:
-            return f"node {node} still announces {number} addresses, which no other node can serve"
+            still = counted(number, "address", "addresses")
+            return f"node {node} still announces {still}, which no other node can serve"
         await asyncio.sleep(_LOOK_EVERY_S)
     return f"node {node} announces no addresses"
 

@@ -11,6 +11,7 @@ from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, 
 from kube_nftlb.commands.profiles import ChartProfile
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NETWORK_POLICIES, NODES, SERVICES
+from kube_nftlb.prose import counted
 from kube_nftlb.settings import DefaultEngine
 
 _SYSTEM: Final = "kube-system"
@@ -34,7 +35,7 @@ async def preflight(target: Target, output: Format, profile: ChartProfile, engin
         terminal.show_data({"safe": safe, "findings": listed}, output)
         return safe
     terminal.show(*(terminal.plain(text(each)) for each in findings))
-    number = f"{len(survey.services)} Services on {len(survey.nodes)} nodes"
+    number = f"{counted(len(survey.services), 'Service')} on {counted(len(survey.nodes), 'node')}"
     terminal.show(terminal.plain(f"{number}: {verdict(findings)}"))
     return safe
 

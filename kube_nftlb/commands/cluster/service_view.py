@@ -27,7 +27,7 @@ from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, F
 from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import counted, some_of
 
 _MASQUERADED_CLIENTS: Mapping[str, str] = {
     layout.ALWAYS: "all clients",
@@ -248,4 +248,5 @@ def _policy(name: str, policies: Mapping[str, JsonObject]) -> str:
     if (raw := policies.get(name)) is None:
         return f"{name} (missing: nobody is admitted)"
     spec = raw.get("spec") or {}
-    return f"{name} ({spec.get('type')} {len(spec.get('cidrs') or ())} ranges)"
+    does = "allows" if spec.get("type") == "allow" else "denies"
+    return f"{name} ({does} {counted(len(spec.get('cidrs') or ()), 'range')})"

@@ -16,6 +16,7 @@ from kube_nftlb.commands.cluster.finding import Finding, condition, is_silent
 from kube_nftlb.commands.cluster.findings import is_pending, leads, of_farm
 from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.prose import counted
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
 _WIDE = {"NFTLB VERSION": "nftlbVersion", "KERNEL": "kernel", "FAILED": "failed", "ADDRESSES": "addresses"}
@@ -53,11 +54,11 @@ def status_text(
             terminal.plain(each["version"]),
             *(terminal.plain(str(each[key])) for key in _WIDE.values() if wide),
         )
-    more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
-    counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
+    more = [f"... and {counted(len(reports) - len(shown), 'more node')}"] if len(reports) > len(shown) else []
+    states = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
     parts: list[RenderableType] = [nodes, *more, ""]
     parts.append(f"OPERATOR   {terminal.plain(_operator(view, now))}")
-    parts.append(f"FARMS      {farms['total']}" + (f": {counted}" if counted else ""))
+    parts.append(f"FARMS      {farms['total']}" + (f": {states}" if states else ""))
     if view.pools:
         parts.append(f"ADDRESSES  {_addresses_text(view)}")
     if not findings:
@@ -145,9 +146,9 @@ def _addresses(view: ClusterView, announced: Announced) -> dict[str, int]:
 
 def _addresses_text(view: ClusterView) -> str:
     announced = Announced(view.nftlb_nodes)
-    counted, least = _addresses(view, announced), "" if announced.is_complete else "at least "
-    pools = f"{counted['pools']} pool{'s' if counted['pools'] > 1 else ''}"
-    return f"Services have {counted['used']} of {pools}; nodes announce {least}{counted['announced']}"
+    numbers, least = _addresses(view, announced), "" if announced.is_complete else "at least "
+    used, pools = counted(numbers["used"], "address", "addresses"), counted(numbers["pools"], "pool")
+    return f"Services have {used} of {pools}; nodes announce {least}{numbers['announced']}"
 
 
 def _operator(view: ClusterView, now: datetime) -> str:

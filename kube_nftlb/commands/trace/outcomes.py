@@ -33,7 +33,7 @@ OUTSIDE_SOURCE_RANGES: Final = Outcome(
     "Dropped", "OutsideSourceRanges", "the client is outside of the source ranges (loadBalancerSourceRanges)"
 )
 POLICY_MISSING: Final = Outcome(
-    "Dropped", "PolicyMissing", "a policy of the farm is missing or invalid; all clients are rejected until it is valid"
+    "Dropped", "PolicyMissing", "a policy of the farm is missing or invalid; it admits nobody until it is valid"
 )
 NODE_ITSELF: Final = Outcome("Served", "NodeItself", "the node itself answers (mode local)")
 

@@ -11,7 +11,7 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.pools import Pool
 from kube_nftlb.operator.addresses.requests import GatewayKey, Holder, Request
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import counted, some_of
 from kube_nftlb.reasons import AddressReason
 
 _NAMES: Final[dict[Family, str]] = {"ipv4": "IPv4", "ipv6": "IPv6"}
@@ -218,7 +218,8 @@ def _beyond_quota(
     has += sum(book.pool_of(each) is pool for each in more) - sum(book.pool_of(each) is pool for each in less)
     if most is None or has < most or (ip is not None and book.at(ip, request.key)):
         return None
-    message = f"the namespace may have {most} addresses of the address pool {pool.name}, and has them"
+    addresses = counted(most, "address", "addresses")
+    message = f"the namespace may have {addresses} of the address pool {pool.name}, and has as many"
     return Refusal("NotAllowed", f"{message} (addressesPerNamespace)", asked=ip is not None)
 
 

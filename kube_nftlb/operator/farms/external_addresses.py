@@ -14,6 +14,7 @@ from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.model.permissions import ALL_IPS
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.prose import counted
 
 SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""
@@ -179,10 +180,11 @@ def _outside(ip: str, allowed: tuple[IpNetwork, ...]) -> str | None:
 
 def _first(refused: list[Rejection]) -> list[Rejection]:
     more = len(refused) - _REFUSED_MAX
-    if more <= 0:
+    if more <= 1:
         return refused
     last = refused[_REFUSED_MAX]
-    return [*refused[:_REFUSED_MAX], last._replace(message=f"{last.message} (and so are {more - 1} others)")]
+    others = counted(more - 1, "more address", "more addresses")
+    return [*refused[:_REFUSED_MAX], last._replace(message=f"{last.message} (and {others})")]
 
 
 def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:

@@ -15,6 +15,7 @@ from kube_nftlb.api.base import Family, annotation_key, first_message
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.operator.model.option_text import PerFamily, reader
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.prose import counted
 
 Fields = dict[str, Any]
 """Some fields of a farm or a backend, as at the API server."""
@@ -164,7 +165,7 @@ def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Rejec
     keys = list(known)
     strange = [key for key in texts if key not in keys]
     rest = len(strange) - _UNKNOWN_MAX
-    more = f" (and so are {rest} others)" if rest > 0 else ""
+    more = f" (and {counted(rest, 'more key')})" if rest > 0 else ""
     message = f"unknown{more}; the annotations of kube-nftlb on a {kind} are: {', '.join(keys)}"
     return [problem(key, message) for key in strange[:_UNKNOWN_MAX]]
 

@@ -19,8 +19,8 @@ _TEXTS: Final[Mapping[FailureReason, str]] = {
     "PortsDiffer": "its mode needs backends with the port of the listener",
     "AddressInUse": "another farm, or the node itself, has one of its addresses",
     "NoLocalBackend": "no backend runs on the node",
-    "PolicyMissing": "an NftlbPolicy that it refers to does not exist; all clients are rejected until it does",
-    "PolicyInvalid": "an NftlbPolicy that it refers to is invalid; all clients are rejected",
+    "PolicyMissing": "an NftlbPolicy that it refers to does not exist; all clients' packets are dropped until it does",
+    "PolicyInvalid": "an NftlbPolicy that it refers to is invalid; all clients' packets are dropped",
     "NoEffect": "a part of its spec has no effect",
 }
 _UNKNOWN = "the agent reports a reason that this operator does not know"

@@ -181,7 +181,7 @@ def waiting_for(missing: list[str], total: int) -> str:
     """Return a message about the nodes that have not programmed something yet."""
     ordered = sorted(missing)
     waiting = some_of(ordered)
-    hint = f"if that lasts, see kubectl describe nftlbnode {ordered[0]}"
+    hint = f"if it lasts, see kubectl describe nftlbnode {ordered[0]}"
     return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
 
 

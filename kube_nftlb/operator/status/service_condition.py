@@ -7,7 +7,7 @@ from kube_nftlb import names
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import ServiceCondition
 from kube_nftlb.operator.status.farm_endpoints import Problem
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import counted, some_of
 from kube_nftlb.reasons import ServiceReason
 
 _MESSAGE_MAX = 1024
@@ -48,7 +48,7 @@ def decide(problems: Sequence[Problem], farms: Sequence[FarmState], lacking: Seq
     found = [(each.reason, each.message) for each in problems]
     found += [(each.reason, f"farm {farm.name}: {each.message}") for farm in farms for each in farm.problems]
     found.sort(key=lambda each: each[0] in _SERVED)
-    more = f" (and {len(found) - 1} more problems, see its Events)" if len(found) > 1 else ""
+    more = f" (and {counted(len(found) - 1, 'more problem')}, see its Events)" if len(found) > 1 else ""
     if found and found[0][0] not in _SERVED:
         reason, message = found[0]
         return ServiceVerdict("False", reason, _cut(message, more))

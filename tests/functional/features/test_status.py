@@ -71,7 +71,7 @@ def test_wide_columns_say_why_and_kubectl_waits_until_it_is_mended(cluster: Clus
     def wide(kind: str) -> str:
         return cluster.kubectl("get", kind, "-n", namespace, "-o", "wide")
 
-    sentence = "NftlbPolicy 'office' not found; all clients are rejected until it exists"
+    sentence = "NftlbPolicy 'office' not found; all clients' packets are dropped until it exists"
     eventually(lambda: "PolicyMissing: NftlbPolicy 'office' not found" in wide("farm"), "the farm's line says why")
     assert {"FAMILY", "PERSISTENCE", "POLICY", "ACCEPTED", "REASON"} <= set(wide("farm").splitlines()[0].split())
     eventually(lambda: sentence in _programmed(cluster, "guarded", namespace)["message"], "its condition says why")

@@ -3,6 +3,7 @@
 from kube_nftlb.agent.endpoints import shares
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.api.farm import engines
+from kube_nftlb.prose import counted
 
 ELEMENTS_MAX = 1 << 18
 """The maximum number of elements of a farm: each listener has one for each endpoint, times its part of the weights."""
@@ -24,8 +25,7 @@ def unsupported(farm: NodeFarm) -> Blocker | None:
     drawn = sum(shares.of_weights([each.weight for each in farm.groups]))
     if (elements := listeners * (numbers + drawn)) > ELEMENTS_MAX:
         groups = f", in groups with {drawn} numbers to draw," if drawn else ""
-        message = (
-            f"{listeners} listeners with endpoints of a total weight of {numbers}{groups} make {elements} elements"
-        )
+        on = counted(listeners, "listener")
+        message = f"{on} with endpoints of a total weight of {numbers}{groups} make {elements} elements"
         return Blocker("Unsupported", f"{message}; the engine nftables allows {ELEMENTS_MAX}")
     return None

@@ -58,7 +58,7 @@ class Verifier:
 
         async def leftover() -> str | None:
             found = wanted & (await self._reader.rules_of(farm.name, layout.family(farm), wanted)).listeners
-            return f"{len(found)} listeners are in the kernel, and should not be" if found else None
+            return f"listeners in the kernel that should not be there: {len(found)}" if found else None
 
         return await confirmed(self._reader, leftover)
 
@@ -83,9 +83,9 @@ class Verifier:
             wanted = set().union(*(listeners for farm, listeners in expected if layout.family(farm) == family))
             found = await self._reader.listeners(family)
             if missing := wanted - found:
-                return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"
+                return f"listeners that are missing in the kernel: {len(missing)} of {len(wanted)}"
             if extra := found - wanted:
-                return f"{len(extra)} listeners are in the kernel, and should not be"
+                return f"listeners in the kernel that should not be there: {len(extra)}"
             if unused := {entry.map for entry in wanted} - await self._reader.base_rules(family):
                 return f"the lookup in the map {min(unused)} of the table {family} nftlb is missing"
         return None

@@ -254,7 +254,7 @@ async def test_chains_of_iptables_and_ipvs_are_removed_too(node: Node) -> None:
     assert await node.look(QUIET_S) == "NoKubeProxy"
     # To empty each chain, and to delete each.
     assert node.kernel.commits == [("ip", 4), ("ip6", 2)]
-    assert node.told[0].endswith("removed: 2 chains of ip nat, 1 chains of ip6 nat, 2 virtual servers")
+    assert node.told[0].endswith("removed: 2 chains of ip nat, 1 chain of ip6 nat, 2 virtual servers")
 
 
 async def test_a_refusal_is_reported_and_tried_again(node: Node) -> None:

@@ -91,7 +91,7 @@ def test_the_sentence_names_the_first_farm_and_what_to_do(progress: Progress) ->
     }
     (problem,) = problems_of_node(progress, "node-1")
     assert problem.message.startswith(
-        "1 farms are not programmed as asked; the first: default/web--http: KernelFeatureMissing: the"
+        "not programmed as asked: 1 farm; the first: default/web--http: KernelFeatureMissing: the"
     )
     assert problem.message.endswith("kubectl describe nftlbnode node-1")
     del progress.problems[WEB]

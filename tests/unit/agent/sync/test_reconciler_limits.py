@@ -73,7 +73,7 @@ async def test_a_policy_beyond_the_limit_lets_nobody_in_and_says_so(node: Node) 
     await until(lambda: bool(node.loop.progress.problems))
     assert node.reason() == "PolicyInvalid"
     (problem,) = node.loop.progress.problems.values()
-    assert "does not fit the limits of its namespace" in problem.message
+    assert "exceeds the limits of its namespace" in problem.message
     node.state.put_policy(raw_policy(version=30))
     await until(lambda: not node.loop.progress.problems)
 

@@ -83,7 +83,7 @@ def test_a_service_that_asks_for_an_address_of_which_nobody_takes_note_is_found(
     assert lacking_address(asking()) == asking()
     assert (each.reason, each.message) == (
         "NotAssigned",
-        "its class is kube-nftlb.io/nftlb, and nobody has looked for an address",
+        "its class is kube-nftlb.io/nftlb, and the operator has not processed it",
     )
     assert "addresses.enabled" in each.todo
     assert of_services([asking(JUST_NOW)], NOW) == [], "it has just been made"
@@ -102,7 +102,7 @@ def pool(*conditions: Json, created: str = BEFORE) -> Json:
         (pool(told("Accepted", "True", "Valid")), []),
         (pool(told("Accepted", "False", "Invalid")), [("address pool office", "Invalid", "said so")]),
         (pool(created=JUST_NOW), []),
-        (pool(), [("address pool office", "NoStatus", "nobody has looked at it")]),
+        (pool(), [("address pool office", "NoStatus", "the operator has not processed it")]),
     ],
 )
 def test_a_pool_that_is_refused_is_found(raw: Json, expected: list[tuple[str, str, str]]) -> None:

@@ -77,6 +77,13 @@ def test_a_condition_says_what_is_wrong_and_since_when(broken: Json, reason: str
     assert finding.since == datetime(2026, 1, 1, 0, 55, tzinfo=UTC)
 
 
+def test_what_to_do_if_it_lasts_is_said_once() -> None:
+    message = "1 of 2 nodes have it; waiting for n2; if it lasts, see kubectl describe nftlbnode n2"
+    (finding,) = found(farm(told("Programmed", "False", "Pending", message)))
+    assert finding.message == "1 of 2 nodes have it; waiting for n2"
+    assert finding.todo == "if it lasts, see kubectl describe nftlbnode n2"
+
+
 def test_a_farm_that_failed_has_the_reason_and_the_message_of_the_node() -> None:
     entry = {"namespace": "default", "name": "web--http", "reason": "Refused", "message": "nft says no"}
     broken = farm(told("Programmed", "False", "Failed"))

@@ -138,7 +138,7 @@ def test_it_says_who_is_admitted() -> None:
     (address,) = farm(addresses=addresses, policies=["known"]).addresses
     assert address.admitted == (
         "only 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16 and 2 more ranges; "
-        "policies known (deny 1 ranges), unknown (missing: nobody is admitted)"
+        "policies known (denies 1 range), unknown (missing: nobody is admitted)"
     )
 
 

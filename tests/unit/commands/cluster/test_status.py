@@ -58,7 +58,7 @@ def test_the_addresses_of_pools_are_counted_where_there_are_pools() -> None:
     pool = {"metadata": {"name": "office"}, "spec": {"ranges": ["192.0.2.0/24"]}}
     pool["status"] = {"ipv4": {"used": 2, "free": 254}, "ipv6": {"used": 1}, "conditions": [accepted]}
     shown = text(replace(view, reports=[report], pools=[pool]))
-    assert "ADDRESSES  Services have 3 of 1 pool; nodes announce 3" in shown
+    assert "ADDRESSES  Services have 3 addresses of 1 pool; nodes announce 3" in shown
     assert "PROBLEMS   none" in shown
 
 

@@ -399,7 +399,7 @@ def test_the_addresses_of_a_namespace_have_a_limit() -> None:
     assert world.gets(raw_balanced("a", annotations=KEY)) == "192.0.2.1"
     outcome = world.decide(raw_balanced("b"))
     assert (outcome.addresses, outcome.reason) == ((), "NotAllowed")
-    assert "may have 1 addresses of the address pool pool, and has them" in outcome.message
+    assert "may have 1 address of the address pool pool, and has as many" in outcome.message
     assert world.gets(raw_balanced("c", annotations=KEY, **PORT_81)) == "192.0.2.1", "a shared one counts once"
     assert world.gets(raw_balanced("d", namespace="other")) == "192.0.2.2"
     world.book.remove(ServiceKey("default", "a"))

@@ -125,7 +125,10 @@ def test_of_many_refused_addresses_the_first_are_named() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 11)]
     built = build(service(externalIPs=ips), objection=lambda _: "no")
     assert len(built.problems) == 6
-    assert built.problems[-1].message == "spec.externalIPs: '203.0.113.6' is not served: no (and so are 4 others)"
+    assert built.problems[-1].message == "spec.externalIPs: '203.0.113.6' is not served: no (and 4 more addresses)"
+    assert [each.message[-2:] for each in build(service(externalIPs=ips[:6]), objection=lambda _: "no").problems] == [
+        "no"
+    ] * 6
 
 
 @pytest.mark.parametrize(

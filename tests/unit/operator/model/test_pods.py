@@ -101,7 +101,7 @@ def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
 def test_of_thousands_of_unknown_annotations_the_first_are_told() -> None:
     record = pod({f"unknown-{number}": "" for number in range(5000)})
     assert len(record.problems) == 3
-    assert all("unknown (and so are 4997 others);" in problem.message for problem in record.problems)
+    assert all("unknown (and 4997 more keys);" in problem.message for problem in record.problems)
 
 
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it() -> None:

@@ -66,19 +66,19 @@ CASES = {
     "a node that is behind": Case(
         nodes(raw_nftlb_node("n1", watermark="10"), raw_nftlb_node("n2", watermark="9")),
         "1/2",
-        "Pending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
+        "Pending: 1 of 2 nodes have it; waiting for n2; if it lasts, see kubectl describe nftlbnode n2",
         PENDING,
     ),
     "a node that is not ready does not count": Case(
         nodes(raw_nftlb_node(watermark="10", ready="False")),
         "0/1",
-        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if it lasts, see kubectl describe nftlbnode n1",
         PENDING,
     ),
     "a watermark that is none does not count": Case(
         nodes(raw_nftlb_node(watermark="bogus")),
         "0/1",
-        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if it lasts, see kubectl describe nftlbnode n1",
         PENDING,
     ),
     "a node where it failed": Case(
@@ -90,7 +90,7 @@ CASES = {
     "a node where more farms of its namespace failed than it can list": Case(
         nodes(raw_nftlb_node(watermark="11", failed_namespaces=["default"]), raw_nftlb_node("n2", watermark="11")),
         "1/2",
-        "Pending: 1 of 2 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        "Pending: 1 of 2 nodes have it; waiting for n1; if it lasts, see kubectl describe nftlbnode n1",
         PENDING,
     ),
     "a node where many farms of another namespace failed": Case(
@@ -147,14 +147,14 @@ CASES = {
     "a node that is behind with endpoints": Case(
         nodes(raw_nftlb_node("n1", watermark="10", slice_watermark="20"), raw_nftlb_node("n2", watermark="10")),
         "1/2",
-        "EndpointsPending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
+        "EndpointsPending: 1 of 2 nodes have it; waiting for n2; if it lasts, see kubectl describe nftlbnode n2",
         ("Valid", "AllNodes", "EndpointsPending"),
         endpoints=FarmEndpoints(1, 1, changed_at=20),
     ),
     "a node that is behind with all": Case(
         nodes(raw_nftlb_node(watermark="9", slice_watermark="19")),
         "0/1",
-        "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+        "Pending: 0 of 1 nodes have it; waiting for n1; if it lasts, see kubectl describe nftlbnode n1",
         PENDING,
         endpoints=FarmEndpoints(1, 1, changed_at=20),
     ),

@@ -94,7 +94,7 @@ def test_the_sentence_names_the_nodes_that_are_awaited() -> None:
     status = decide(record(), 0, [node("a", "10"), node("b", "9")], NOW)
     assert (
         status.conditions[0].message
-        == "1 of 2 nodes have it; waiting for b; if that lasts, see kubectl describe nftlbnode b"
+        == "1 of 2 nodes have it; waiting for b; if it lasts, see kubectl describe nftlbnode b"
     )
 
 

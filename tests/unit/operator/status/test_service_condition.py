@@ -45,7 +45,7 @@ def farm(name: str = "web--http", *problems: Problem, programmed: bool = True, e
             [],
             [farm(programmed=False)],
             ["web--https"],
-            ServiceVerdict("False", "Pending", "web--https and 1 more farms: not on all nodes yet"),
+            ServiceVerdict("False", "Pending", "web--https and 1 more farm: not on all nodes yet"),
             id="a farm does not exist",
         ),
         pytest.param([], [], [], ServiceVerdict("False", "Pending", "no farm: not on all nodes yet"), id="no farm"),
@@ -54,7 +54,7 @@ def farm(name: str = "web--http", *problems: Problem, programmed: bool = True, e
             [farm("web--http", CONFLICT)],
             [],
             ServiceVerdict(
-                "False", "AddressConflict", "farm web--http: other has it (and 1 more problems, see its Events)"
+                "False", "AddressConflict", "farm web--http: other has it (and 1 more problem, see its Events)"
             ),
             id="what is not served comes first",
         ),

@@ -313,11 +313,12 @@ async def test_a_number_never_stands_beside_the_condition_of_another(referring: 
     await asyncio.sleep(0.2)
     assert referring.backends() == ["1/1", "2/6"]
     assert referring.farm_writer.written[-1]["reason"].startswith("EndpointsPending: 1 of 2 nodes have it")
+    assert referring.farm_writer.written[-1]["nodes"] == "1/2"
     assert len(referring.ingest.cache.progress.endpoints) == 1
     referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
     await asyncio.sleep(0.1)
     assert [status["reason"] for status in referring.farm_writer.written[2:]] == [""]
-    assert referring.farm_writer.fields[-1] == {"conditions", "reason"}
+    assert referring.farm_writer.fields[-1] == {"nodes", "conditions", "reason"}
     assert len(referring.ingest.cache.progress.endpoints) == 0
 
 
