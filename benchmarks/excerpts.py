@@ -145,11 +145,14 @@ def _targets(measured: Sequence[Record]) -> Iterator[str]:
         outcomes = ", ".join(f"{counted[outcome]} {outcome}" for outcome in targets.OUTCOMES if counted[outcome])
         yield f"Of {counted.total()} [targets](docs/performance.md#targets) of the engine {engine}: {outcomes}."
         yield ""
-    yield "The engine nftables misses:"
+    yield "The engine nftables misses these. A ratio with an interval is the median of the rounds' ratios, not the"
+    yield "ratio of the medians beside it."
     yield ""
     for verdict in verdicts:
         if (verdict.subject, verdict.outcome) == (NFTABLES, targets.MISSED):
-            yield f"- {verdict.target}: {verdict.worst.rpartition('worst: ')[2]}"
+            what, _, wanted = verdict.target.partition(": ")
+            target = f"{what}; target: {wanted}" if wanted else what
+            yield f"- {target}; measured: {verdict.worst.rpartition('worst: ')[2]}"
 
 
 def _memory(groups: Groups, subject: str, where: Mapping[str, Parameter], programs: Sequence[str]) -> str:

@@ -37,12 +37,26 @@ class _Timed(NamedTuple):
 
 
 _TIMED = (
-    _Timed("A Service under steady change: 10 times sooner", "latency", "created until answered", "steady", 0.1),
-    _Timed("A Service when idle: no later", "latency", "created until answered", "idle", 1.0),
-    _Timed("A deletion under steady change: no later", "latency", "deleted until refused", "steady", 1.0),
-    _Timed("A deletion when idle: no later", "latency", "deleted until refused", "idle", 1.0),
-    _Timed("An endpoint under steady change: 10 times sooner", "endpoints", "ready until reached", "steady", 0.1),
-    _Timed("An endpoint when idle: no later", "endpoints", "ready until reached", "idle", 1.0),
+    _Timed(
+        "A Service under steady change: 10 times sooner than kube-proxy",
+        "latency",
+        "created until answered",
+        "steady",
+        0.1,
+    ),
+    _Timed("A Service when idle: no later than kube-proxy", "latency", "created until answered", "idle", 1.0),
+    _Timed(
+        "A deletion under steady change: no later than kube-proxy", "latency", "deleted until refused", "steady", 1.0
+    ),
+    _Timed("A deletion when idle: no later than kube-proxy", "latency", "deleted until refused", "idle", 1.0),
+    _Timed(
+        "An endpoint under steady change: 10 times sooner than kube-proxy",
+        "endpoints",
+        "ready until reached",
+        "steady",
+        0.1,
+    ),
+    _Timed("An endpoint when idle: no later than kube-proxy", "endpoints", "ready until reached", "idle", 1.0),
     *(
         _Timed(f"{text} {when}: no later than with minSyncPeriod 0", scenario, metric, load, 1.0, EAGER)
         for text, scenario, metric in (
@@ -76,17 +90,17 @@ def _of_change(metric: str) -> tuple[tuple[str, str], ...]:
 
 
 _LIMITED = (
-    _Limited("The API server's CPU time for an endpoint change: at most 1.5 times", _ENGINES,
+    _Limited("The API server's CPU time for an endpoint change: at most 1.5 times kube-proxy's", _ENGINES,
              _of_change("processor time of apiserver per change"), {}, 1.5, "", relative=True),
-    _Limited("Bytes to etcd for an endpoint change: at most 1.5 times", _ENGINES,
+    _Limited("Bytes to etcd for an endpoint change: at most 1.5 times kube-proxy's", _ENGINES,
              _of_change("bytes to etcd per change"), {}, 1.5, "", relative=True),
-    _Limited("Bytes to a node for an endpoint change: at most 1.5 times", _ENGINES,
+    _Limited("Bytes to a node for an endpoint change: at most 1.5 times kube-proxy's", _ENGINES,
              _of_change("bytes to the node per change"), {}, 1.5, "", relative=True),
-    _Limited("8,000 Services: each step in the kernel sooner", (NFTABLES,),
+    _Limited("8,000 Services: each step in the kernel sooner than with kube-proxy", (NFTABLES,),
              (("scale", series.ALL_THERE),), {"services": 8000}, 1, "", relative=True),
     _Limited("8,000 Services: all in the kernel in less than 10 s after the last write", (NFTABLES,),
              (("scale", series.AFTER_WRITES),), {"services": 8000}, 10, " s"),
-    _Limited("20,000 Services: all in the kernel sooner", (NFTABLES,),
+    _Limited("20,000 Services: all in the kernel sooner than with kube-proxy", (NFTABLES,),
              (("scale", series.ALL_THERE),), {"services": 20_000}, 1, "", relative=True),
     _Limited("One more Service beside 8,000 × 30: less than 50 ms", (NFTABLES,),
              (("scale", series.SINGLE_CHANGE),), _LARGE, 50, " ms"),
@@ -151,7 +165,7 @@ def _limited(groups: Groups, wanted: _Limited, subject: str) -> Verdict:
         return Verdict(wanted.target, subject, NOT_MEASURED, "")
     value, point = max(found)
     outcome = REACHED if value < wanted.limit or (wanted.relative and value <= wanted.limit) else MISSED
-    unit = " of kube-proxy's" if wanted.relative else wanted.unit
+    unit = " times kube-proxy's" if wanted.relative else wanted.unit
     return Verdict(wanted.target, subject, outcome, f"{value:,.2f}{unit}" + (f" ({text_of(point)})" if point else ""))
 
 
@@ -218,4 +232,4 @@ def _at_points(target: str, subject: str, points: Sequence[tuple[float, str]], r
 
 
 def _shown(where: str, share: stats.Interval) -> str:
-    return f"{share.value:.2f} of kube-proxy's ({share.low:.2f} to {share.high:.2f}; {where})"
+    return f"{share.value:.2f} times kube-proxy's ({share.low:.2f} to {share.high:.2f}; {where})"

@@ -29,7 +29,7 @@ def asked(text: str, option: str | None, namespace: str) -> Asked:
     Raises UsageError if it cannot be a name, or the option ``--namespace`` says something else.
     """
     before, name = named.split(text)
-    if before in _KINDS:
+    if before is not None and before in _KINDS:
         return Asked(_KINDS[before], namespace, name)
     if before and option and before != option:
         raise errors.UsageError(f"{text!r} is in the namespace {before}, but --namespace says {option}")

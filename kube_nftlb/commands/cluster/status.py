@@ -118,9 +118,9 @@ def all_well(farms: Sequence[JsonObject], namespace: str | None) -> str:
     new = sum(not (raw.get("status") or {}).get("conditions") for raw in farms)
     pending = sum(map(is_pending, farms))
     if not new and not pending:
-        return f"all {len(farms)} farms are healthy"
+        return "1 farm is healthy" if len(farms) == 1 else f"all {len(farms)} farms are healthy"
     counts = {"healthy": len(farms) - new - pending, "just changed": pending, "new, without a status yet": new}
-    return f"{len(farms)} farms: {', '.join(f'{number} {what}' for what, number in counts.items() if number)}"
+    return f"{counted(len(farms), 'farm')}: {', '.join(f'{number} {what}' for what, number in counts.items() if number)}"
 
 
 def _counted(view: ClusterView, now: datetime) -> dict[str, int]:

@@ -76,6 +76,13 @@ def test_figures_name_the_version_of_kube_proxy_and_runs_of_code_that_nobody_has
     assert all(re.search(r"\| 1\.\d\d\.\d+, of code that was not committed \|$", row) for row in rows)
 
 
+def test_what_is_missed_has_target_and_measurement() -> None:
+    made = excerpts.figures(records.read(RUNS), machine.read(RUNS))
+    missed = [line for line in made.splitlines() if line.startswith("- ")]
+    assert missed
+    assert [line for line in missed if not re.match(r"- [^;:]+; target: [^;:]+; measured: \d", line)] == []
+
+
 def test_a_document_without_a_place_is_named() -> None:
     with pytest.raises(ValueError, match="figures -->"):
         excerpts.put("# Nothing", "figures", "| |")
