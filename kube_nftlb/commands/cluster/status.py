@@ -120,7 +120,8 @@ def all_well(farms: Sequence[JsonObject], namespace: str | None) -> str:
     if not new and not pending:
         return "1 farm is healthy" if len(farms) == 1 else f"all {len(farms)} farms are healthy"
     counts = {"healthy": len(farms) - new - pending, "just changed": pending, "new, without a status yet": new}
-    return f"{counted(len(farms), 'farm')}: {', '.join(f'{number} {what}' for what, number in counts.items() if number)}"
+    states = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
+    return f"{counted(len(farms), 'farm')}: {states}"
 
 
 def _counted(view: ClusterView, now: datetime) -> dict[str, int]:

@@ -80,7 +80,8 @@ async def test_status_says_once_what_is_missing_however_often_it_looks(
     kube: Viewer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kube.put(FARMS, raw_service_farm(status={"conditions": [], "totalBackends": 1}))
-    farm = raw_service_farm(status={**STATUS, "readyBackends": 0})
+    refused = "NoReadyBackends: its only backend is not ready"
+    farm = raw_service_farm(status={**STATUS, "readyBackends": 0, "reason": refused})
     kube.put(FARMS, farm)
     assert await inspecting.status(HERE, StatusOptions(wait_s=0.05))
     assert capsys.readouterr().err == NOTE
