@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio import config as kube_config
@@ -53,6 +54,7 @@ async def load(
                 raise errors.UnavailableError(f"{subject} cannot be used: the login failed: {'; '.join(failures)}")
             _check_certificates(configuration)
             configuration.proxy = configuration.proxy or proxy_of(configuration.host)
+            _check_proxy(configuration.proxy)
             impersonate = impersonate.over(Impersonation.of(_user(config, context)))
         elif kubeconfig is None and context is None and os.environ.get(_IN_POD):
             subject = "the pod's service account"
@@ -159,6 +161,12 @@ def _absent(files: str, context: str | None) -> str | None:
     except (kube_config.ConfigException, *_BROKEN):
         return None
     return None
+
+
+def _check_proxy(proxy: str | None) -> None:
+    """Raise UnavailableError if the library cannot use a proxy: it would speak HTTP to it."""
+    if proxy and (scheme := urlsplit(proxy).scheme) not in ("http", "https"):
+        raise errors.UnavailableError(f"the proxy of the API server cannot be used: it is {scheme}, not http or https")
 
 
 def _check_certificates(configuration: Configuration) -> None:

@@ -21,6 +21,13 @@ class Asked(NamedTuple):
     """Empty: whichever there is."""
     namespace: str
     name: str
+    word: str = ""
+    """How the user calls the kind, which may be a namespace that is called so."""
+
+    @property
+    def hint(self) -> str:
+        """What to say where there is none: what else may be meant."""
+        return f"; for the namespace {self.word} say {self.name} -n {self.word}" if self.word else ""
 
 
 def asked(text: str, option: str | None, namespace: str) -> Asked:
@@ -29,8 +36,8 @@ def asked(text: str, option: str | None, namespace: str) -> Asked:
     Raises UsageError if it cannot be a name, or the option ``--namespace`` says something else.
     """
     before, name = named.split(text)
-    if before is not None and before in _KINDS:
-        return Asked(_KINDS[before], namespace, name)
+    if before is not None and before in _KINDS and before != option:
+        return Asked(_KINDS[before], namespace, name, before)
     if before and option and before != option:
         raise errors.UsageError(f"{text!r} is in the namespace {before}, but --namespace says {option}")
     return Asked("", before or namespace, name)

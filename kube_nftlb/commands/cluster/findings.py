@@ -173,12 +173,21 @@ def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> list
                 for (reason, why), on in nodes.items()
             ]
         return [_of_condition("farm", namespace, name, found, _advice(found["reason"]))]
-    reason, _, message = str(status.get("reason") or "").partition(": ")
-    if status.get("totalBackends") and reason == "NoReadyBackends":
-        return [Finding("farm", namespace, name, reason, message, _advice(reason))]
+    if (message := _refuses(status)) is not None:
+        return [Finding("farm", namespace, name, "NoReadyBackends", message, _advice("NoReadyBackends"))]
     if (accepted := accepted_in_part(raw)) is not None:
         return [_of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))]
     return []
+
+
+def _refuses(status: JsonObject) -> str | None:
+    """Return why clients of a farm are refused; None if they are not, or nobody asked for backends."""
+    total, (reason, _, message) = status.get("totalBackends"), str(status.get("reason") or "").partition(": ")
+    if reason in _PENDING and not status.get("readyBackends"):
+        # A change on its way hides what else is to be said.
+        serves = any(each.get("serving") and each.get("terminating") for each in status.get("backends") or ())
+        reason, message = "" if serves else "NoReadyBackends", f"none of {total} backends is ready"
+    return message if total and reason == "NoReadyBackends" else None
 
 
 def accepted_in_part(raw: JsonObject) -> JsonObject | None:

@@ -19,7 +19,7 @@ from kube_nftlb.commands.cluster import (
     terminal,
 )
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asked import asked
+from kube_nftlb.commands.cluster.asked import Asked, asked
 from kube_nftlb.commands.cluster.finding import Finding
 from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.overview import overview, warnings
@@ -141,22 +141,22 @@ async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Lo
 
 async def get(target: Target, name: str, output: Format) -> None:
     """Print a Service as a tree. Raises UsageError if there is none of that name."""
-    kind, namespace, plain = asked(name, target.namespace, namespace_of(target))
-    if kind == "farm":
-        raise errors.UsageError(f"get shows Services; of a farm {_see_farm(namespace, plain)}")
+    what = asked(name, target.namespace, namespace_of(target))
+    if what.kind == "farm":
+        raise errors.UsageError(f"get shows Services; of a farm {_see_farm(what.namespace, what.name)}{what.hint}")
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        service = await _view(kube, namespace, plain)
+        service = await _view(kube, what)
     if output is not Format.TEXT:
         terminal.show_data(asdict(service), output)
     else:
         terminal.show(tree(service))
 
 
-async def _service(kube: Kube, namespace: str, name: str) -> JsonObject:
+async def _service(kube: Kube, namespace: str, name: str, hint: str = "") -> JsonObject:
     if (service := await get_if_present(kube, SERVICES, name, namespace)) is not None:
         return service
     farm = await get_or_none(kube, FARMS, name, namespace)
-    hint = f"; there is a farm: {_see_farm(namespace, name)}" if farm is not None else ""
+    hint = f"; there is a farm: {_see_farm(namespace, name)}" if farm is not None else hint
     raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}{hint}")
 
 
@@ -165,8 +165,9 @@ def _see_farm(namespace: str, name: str) -> str:
     return f"see `kubectl nftlb why farm/{of_it}` and `kubectl get nftlbfarm {of_it} -o yaml`"
 
 
-async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
-    raw = await _service(kube, namespace, name)
+async def _view(kube: Kube, what: Asked) -> ServiceView:
+    namespace, name = what.namespace, what.name
+    raw = await _service(kube, namespace, name, what.hint)
     farms, nodes, reports, policies = await asyncio.gather(
         kube.list(FARMS, namespace),
         list_nodes(kube),

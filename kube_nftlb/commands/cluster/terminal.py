@@ -21,8 +21,8 @@ from kube_nftlb.commands.printable import printable
 _PROGRESS_AFTER_S = 1.0
 _WIDEST: Final = 1 << 16
 """Nothing is as wide: names are neither cut nor folded, as they are searched for and copied."""
-_TRAILING: Final = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
-"""Spaces at the end of a line, perhaps within colours."""
+_TRAILING: Final = re.compile(r"(?<! ) +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
+"""Spaces at the end of a line, perhaps within colours; looked for once in each run of spaces."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
 _GAP = 3
 _FIRST_MIN = 16

@@ -99,13 +99,13 @@ def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime)
 
 async def _why_without_farm(kube: Kube, view: ClusterView, what: Asked, output: Format) -> bool:
     """Say why a Service has no farm. Raises UsageError if there is no such Service."""
-    _, namespace, name = what
+    namespace, name = what.namespace, what.name
     service = await get_if_present(kube, SERVICES, name, namespace) if what.kind != "farm" else None
     if service is None:
         kind = gateways.KINDS.get(namespace)
         also = f", and no {kind.kind} {name!r}" if kind is not None else ""
         missing = {"farm": "farm", "service": "Service"}.get(what.kind, "farm and no Service")
-        raise errors.UsageError(f"there is no {missing} {name!r} in the namespace {namespace}{also}")
+        raise errors.UsageError(f"there is no {missing} {name!r} in the namespace {namespace}{also}{what.hint}")
     if why := service_findings.why_not_served(service):
         return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
     found = service_findings.no_farm(service, await warnings(kube, namespace, name))

@@ -9,6 +9,7 @@ import pytest
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import incluster_config
 
+from kube_nftlb import errors
 from kube_nftlb.kube import environment_proxy, kubeconfig
 
 FILE = """{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
@@ -104,6 +105,13 @@ async def test_a_kubeconfigs_proxy_comes_first(tmp_path: Path, monkeypatch: pyte
     assert (await kubeconfig.load(tmp_path / "config")).proxy == "http://proxy:3128"
     (tmp_path / "config").write_text(FILE % ", proxy-url: 'http://other:1'")
     assert (await kubeconfig.load(tmp_path / "config")).proxy == "http://other:1"
+
+
+async def test_a_proxy_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(FILE % "")
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://user:secret@proxy:1080")
+    with pytest.raises(errors.UnavailableError, match="the proxy of the API server cannot be used: it is socks5, not"):
+        await kubeconfig.load(tmp_path / "config")
 
 
 def test_a_pod_has_no_proxy(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:

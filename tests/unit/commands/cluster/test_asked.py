@@ -12,10 +12,12 @@ from kube_nftlb.commands.cluster.asked import Asked, asked
         ("web", None, Asked("", "mine", "web")),
         ("shop/web", None, Asked("", "shop", "web")),
         ("shop/web", "shop", Asked("", "shop", "web")),
-        ("svc/web", None, Asked("service", "mine", "web")),
-        ("service/web", "mine", Asked("service", "mine", "web")),
-        ("farm/web", None, Asked("farm", "mine", "web")),
-        ("nftlbfarms/web", None, Asked("farm", "mine", "web")),
+        ("svc/web", None, Asked("service", "mine", "web", "svc")),
+        ("service/web", "mine", Asked("service", "mine", "web", "service")),
+        ("farm/web", None, Asked("farm", "mine", "web", "farm")),
+        ("nftlbfarms/web", None, Asked("farm", "mine", "web", "nftlbfarms")),
+        # A namespace may be called like a kind.
+        ("services/web", "services", Asked("", "services", "web")),
     ],
 )
 def test_a_name_may_have_a_kind_or_a_namespace(text: str, option: str | None, meant: Asked) -> None:

@@ -117,6 +117,16 @@ def test_a_farm_whose_backends_are_not_ready_refuses_connections() -> None:
     assert finding.message == "none of 3 backends is ready"
 
 
+@pytest.mark.parametrize("reason", ["Pending", "EndpointsPending"])
+def test_a_change_on_its_way_does_not_hide_that_clients_are_refused(reason: str) -> None:
+    raw = farm(told("Programmed", "False", reason, at=JUST_NOW), ready=0, total=2)
+    raw["status"]["reason"] = f"{reason}: 0 of 1 nodes have it"
+    (finding,) = found(raw)
+    assert (finding.reason, finding.message) == ("NoReadyBackends", "none of 2 backends is ready")
+    raw["status"]["backends"] = [{"name": "a", "ready": False, "serving": True, "terminating": True}]
+    assert found(raw) == []
+
+
 def test_a_farm_whose_last_backends_terminate_serves() -> None:
     raw = farm(ready=0, total=3)
     raw["status"]["reason"] = "TerminatingBackends: only terminating backends are left, which still get connections"

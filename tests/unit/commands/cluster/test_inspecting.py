@@ -258,6 +258,11 @@ async def test_get_and_why_take_the_words_of_kubectl(
         await why(monkeypatch, kube, "farm/web")
     with pytest.raises(errors.UsageError, match="there is no Service 'by-hand' in the namespace default"):
         await why(monkeypatch, kube, "svc/by-hand")
+    hint = "'other' in the namespace default; for the namespace services say other -n services"
+    with pytest.raises(errors.UsageError, match=hint):
+        await why(monkeypatch, kube, "services/other")
+    with pytest.raises(errors.UsageError, match=hint):
+        await inspecting.get(Target(namespace="default"), "services/other", Format.TEXT)
 
 
 @pytest.mark.parametrize("name", ["by-hand", "nftlbfarm/by-hand"])
