@@ -18,7 +18,7 @@ class BackendStatus(Model):
     port: Annotated[int | None, Field(description="Port. Absent: connections keep their destination port.")] = None
     pod: Annotated[str | None, Field(description="Name of the pod. Absent: no pod.")] = None
     node: Annotated[str | None, Field(description="Name of the node it runs on.")] = None
-    ready: Annotated[bool, Field(description="It gets connections.")]
+    ready: Annotated[bool, Field(description="It gets connections, if its state is up.")]
     serving: Annotated[bool, Field(description="It can answer, also while it terminates.")]
     terminating: Annotated[bool, Field(description="It is being deleted.")]
     weight: Annotated[int, Field(description="Share of new connections, from the overrides.")]
@@ -46,7 +46,7 @@ class FarmStatus(Model):
             max_length=20,
         ),
     ] = ""
-    ready_backends: Annotated[int, Field(description="Number of ready backends.", ge=0)] = 0
+    ready_backends: Annotated[int, Field(description="Number of backends that are ready and up.", ge=0)] = 0
     total_backends: Annotated[int, Field(description="Number of backends.", ge=0)] = 0
     backends_ready: Annotated[str, Field(description="readyBackends/totalBackends, for printing.")] = ""
     backends: Annotated[

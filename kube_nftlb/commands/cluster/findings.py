@@ -42,7 +42,7 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
     "Failed": "see status.failedFarms of the node's NftlbNode",
     "Pending": "if it lasts, see whether the agents of these nodes run, and their logs",
     "EndpointsPending": "if it lasts, see whether the agents of these nodes run, and their logs",
-    "NoReadyBackends": "check the readiness of the Pods, and the annotation state of Service and Pods",
+    "NoReadyBackends": "check the readiness of the Pods, and the states of farm and backends (annotation state)",
     "KernelFeatureMissing": "load the kernel module that the message names, or remove the field",
     "Refused": "it is retried, at least every minute; if it lasts, report it with `kubectl nftlb sysdump`",
     "Unsupported": "change the fields that the message names, or the engine",
@@ -173,21 +173,22 @@ def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> list
                 for (reason, why), on in nodes.items()
             ]
         return [_of_condition("farm", namespace, name, found, _advice(found["reason"]))]
-    if (message := _refuses(status)) is not None:
+    if (message := _refuses(raw)) is not None:
         return [Finding("farm", namespace, name, "NoReadyBackends", message, _advice("NoReadyBackends"))]
     if (accepted := accepted_in_part(raw)) is not None:
         return [_of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))]
     return []
 
 
-def _refuses(status: JsonObject) -> str | None:
-    """Return why clients of a farm are refused; None if they are not, or nobody asked for backends."""
+def _refuses(raw: JsonObject) -> str | None:
+    """Return why new clients of a farm are refused; None if they are not, or its owner asked for no backends."""
+    status, is_local = raw["status"], raw["spec"].get("mode") == "local"
     total, (reason, _, message) = status.get("totalBackends"), str(status.get("reason") or "").partition(": ")
     if reason in _PENDING and not status.get("readyBackends"):
         # A change on its way hides what else is to be said.
-        serves = any(each.get("serving") and each.get("terminating") for each in status.get("backends") or ())
+        serves = is_local or any(each.get("serving") and each.get("terminating") for each in status.get("backends") or ())
         reason, message = "" if serves else "NoReadyBackends", f"none of {total} backends is ready"
-    return message if total and reason == "NoReadyBackends" else None
+    return message if reason == "NoReadyBackends" and (total or is_local) else None
 
 
 def accepted_in_part(raw: JsonObject) -> JsonObject | None:

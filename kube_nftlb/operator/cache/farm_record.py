@@ -96,7 +96,7 @@ class FarmRecord(NamedTuple):
     """The Services whose endpoints are its backends; None if these are written by hand."""
     ready: int
     total: int
-    """The numbers of ready and of all backends that are written by hand."""
+    """The number of backends written by hand that are ready and in the state up, and that of all."""
     invalid: str
     """Reason the spec is invalid; ``""`` if it is valid."""
     terminating: bool
@@ -122,6 +122,9 @@ class FarmRecord(NamedTuple):
     """The finalizers that keep it from going, but for those of Kubernetes' own garbage collector."""
     is_tracked: bool = False
     """The API server keeps who wrote which of its fields, which makes each write dearer."""
+    state: str = "up"
+    is_local: bool = False
+    """It has the mode local, which needs no backends."""
 
     @property
     def is_ours_for_route(self) -> bool:
@@ -229,6 +232,8 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
         labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
         is_tracked=any(metadata.get("managedFields") or ()),
+        state=sys.intern(str(spec.get("state") or "up")),
+        is_local=spec.get("mode") == "local",
         held_by=tuple(each for each in metadata.get("finalizers") or () if each not in _OF_GARBAGE_COLLECTOR),
     )
     return record, farm

@@ -94,6 +94,7 @@ def _values(defaults: list[tuple[str, Any]], entries: Any, name: str) -> list[li
 
 
 def count_backends(spec: Spec) -> tuple[int, int]:
-    """Return the numbers of ready and of all backends."""
+    """Return the number of backends that are ready and in the state up, and that of all."""
     backends = spec.get("backends") or ()
-    return sum(1 for backend in backends if backend.get("ready", True)), len(backends)
+    taking = [each for each in backends if each.get("ready", True) and each.get("state", "up") == "up"]
+    return len(taking), len(backends)

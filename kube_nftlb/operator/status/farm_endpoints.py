@@ -18,6 +18,7 @@ class FarmEndpoints(NamedTuple):
     """The backends of a farm."""
 
     ready: int
+    """How many get new connections: they are ready, and in the state up."""
     total: int
     """Of all that the farm can have."""
     shown: tuple[BackendStatus, ...] = ()
@@ -51,7 +52,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if any(cache.slices.index.is_cut(service) for service in reference.services):
         message = "the EndpointSlices of its namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
-    ready = [each.group for each in endpoints if each.endpoint.ready]
+    ready = [each.group for each in endpoints if each.endpoint.ready and each.options.state == "up"]
     terminating = [each.group for each in endpoints if _is_last_resort(each)]
     return FarmEndpoints(
         len(ready),
@@ -79,7 +80,7 @@ def _unserved(groups: Sequence[BackendsFrom], served: Collection[int]) -> Iterat
     for number, each in enumerate(groups) if len(groups) > 1 else ():
         if each.weight and each.service and number not in served:
             share = f"{each.weight} of {total} new connections"
-            yield f"the Service {each.full_name} has {share}, and no ready backend: they are refused"
+            yield f"the Service {each.full_name} has {share}, and no backend that is ready and up: they are refused"
 
 
 def _shown(each: ResolvedEndpoint, groups: Sequence[BackendsFrom]) -> BackendStatus:

@@ -187,6 +187,12 @@ def waiting_for(missing: list[str], total: int) -> str:
 
 def _without_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> Verdict | None:
     """Return which connections are refused for want of backends, or that the last ones are about to go; else None."""
+    if farm.state != "up":
+        rest = ", open ones go on" if farm.state == "drain" else ""
+        message = f"the farm's state is {farm.state}: new connections are refused{rest}"
+        return Verdict("False", "NoReadyBackends", message)
+    if farm.is_local:
+        return None
     if endpoints.unserved and (endpoints.ready or endpoints.terminating):
         return Verdict("False", "NoReadyBackends", some_of(endpoints.unserved, what="groups"))
     if endpoints.ready:
@@ -195,8 +201,9 @@ def _without_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> Verdict | N
         message = "only terminating backends are left, which still get connections"
         return Verdict("False", "TerminatingBackends", message)
     if endpoints.total:
-        who = f"none of {endpoints.total} backends is" if endpoints.total > 1 else "its only backend is not"
-        return Verdict("False", "NoReadyBackends", f"{who} ready: connections are refused; see the Pods")
+        none = f"none of {endpoints.total} backends is ready and in the state up"
+        who = none if endpoints.total > 1 else "its only backend is not ready, or not in the state up"
+        return Verdict("False", "NoReadyBackends", f"{who}: new connections are refused; see the Pods")
     where = "; see the Service's selector, the labels of the Pods, and the name of targetPort" if farm.port else ""
     return Verdict("False", "NoReadyBackends", f"there are no backends{where}")
 

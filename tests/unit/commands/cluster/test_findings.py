@@ -140,11 +140,18 @@ def test_a_farm_whose_last_backends_terminate_serves() -> None:
 
 def test_a_group_that_nobody_serves_is_a_finding_though_others_are() -> None:
     raw = farm(ready=2, total=3)
-    refused = "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+    refused = "the Service gone has 3 of 10 new connections, and no backend that is ready and up: they are refused"
     raw["status"]["reason"] = f"NoReadyBackends: {refused}"
     (finding,) = found(raw)
     assert (finding.reason, finding.todo) == ("NoReadyBackends", ADVICE["NoReadyBackends"])
     assert finding.message == refused
+
+
+def test_a_farm_that_is_off_is_a_finding_though_it_needs_no_backends() -> None:
+    raw = farm(ready=0, total=0, mode="local", backends=[], state="off")
+    raw["status"]["reason"] = "NoReadyBackends: the farm's state is off: new connections are refused"
+    (finding,) = found(raw)
+    assert finding.message == "the farm's state is off: new connections are refused"
 
 
 def test_a_change_may_be_on_its_way_for_a_moment() -> None:

@@ -156,7 +156,7 @@ def test_the_backends_of_all_groups_are_counted_and_name_their_service() -> None
     found = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a"), version=7), other)
     assert (found.ready, found.total, found.changed_at) == (2, 2, 9)
     assert [(each.name, each.service) for each in found.shown] == [("a", "web"), ("z", "off")]
-    refused = "the Service gone has 3 of 10 new connections, and no ready backend: they are refused"
+    refused = "the Service gone has 3 of 10 new connections, and no backend that is ready and up: they are refused"
     assert found.unserved == (refused,)
 
 
@@ -186,3 +186,20 @@ def test_a_group_whose_last_backends_terminate_is_served() -> None:
     farm = raw_farm("front", backends=[], backendsFrom=groups)
     slices = raw_slice(endpoint("10.244.0.1", "a")), raw_slice(leaving, name="old-1", service="old")
     assert endpoints_of(farm, *slices).unserved == ()
+
+
+@pytest.mark.parametrize("state", ["drain", "off", "down"])
+def test_a_backend_in_another_state_than_up_is_counted_as_not_ready(state: str) -> None:
+    groups = [
+        {"service": "web", "port": "http", "overrides": [{"pod": "a", "state": state}]},
+        {"service": "old", "port": "http", "weight": 3},
+    ]
+    other = raw_slice(endpoint("10.244.0.9", "z"), name="old-1", service="old")
+    farm = raw_farm("front", backends=[], backendsFrom=groups)
+    found = endpoints_of(farm, raw_slice(endpoint("10.244.0.1", "a")), other)
+    assert (found.ready, found.total) == (1, 2)
+    assert found.unserved == (
+        "the Service web has 1 of 4 new connections, and no backend that is ready and up: they are refused",
+    )
+    by_hand = raw_farm(backends=[raw_backend("a", "10.244.0.1", state=state), raw_backend("b", "10.244.0.2")])
+    assert endpoints_of(by_hand)[:2] == (1, 2)

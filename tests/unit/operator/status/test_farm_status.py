@@ -120,13 +120,14 @@ CASES = {
     "its only backend is not ready": Case(
         nodes(raw_nftlb_node(watermark="11")),
         "1/1",
-        "NoReadyBackends: its only backend is not ready: connections are refused; see the Pods",
+        "NoReadyBackends: its only backend is not ready, or not in the state up: new connections are refused; see the "
+        "Pods",
         endpoints=DOWN,
     ),
     "no backend is ready": Case(
         nodes(raw_nftlb_node(watermark="11")),
         "1/1",
-        "NoReadyBackends: none of 3 backends is ready: connections are refused; see the Pods",
+        "NoReadyBackends: none of 3 backends is ready and in the state up: new connections are refused; see the Pods",
         endpoints=FarmEndpoints(0, 3),
     ),
     "no backend is ready, and some terminate": Case(
@@ -161,7 +162,8 @@ CASES = {
     "a node that has the endpoints": Case(
         nodes(raw_nftlb_node(watermark="10", slice_watermark="20")),
         "1/1",
-        "NoReadyBackends: its only backend is not ready: connections are refused; see the Pods",
+        "NoReadyBackends: its only backend is not ready, or not in the state up: new connections are refused; see the "
+        "Pods",
         endpoints=FarmEndpoints(0, 1, changed_at=20),
     ),
     "no backend of a farm written by hand": Case(
@@ -169,6 +171,24 @@ CASES = {
         "1/1",
         "NoReadyBackends: there are no backends",
         farm=parse_farm(raw_farm(backends=[]), None)[0],
+        endpoints=NONE,
+    ),
+    "a farm that is off": Case(
+        nodes(raw_nftlb_node(watermark="10")),
+        "1/1",
+        "NoReadyBackends: the farm's state is off: new connections are refused",
+        farm=parse_farm(raw_farm(state="off"), None)[0],
+    ),
+    "a farm that drains": Case(
+        nodes(raw_nftlb_node(watermark="11")),
+        "1/1",
+        "NoReadyBackends: the farm's state is drain: new connections are refused, open ones go on",
+        farm=record(state="drain"),
+    ),
+    "a farm without backends, as all go to the node itself": Case(
+        nodes(raw_nftlb_node(watermark="10")),
+        "1/1",
+        farm=parse_farm(raw_farm(mode="local", backends=[]), None)[0],
         endpoints=NONE,
     ),
     "no backend at all": Case(
