@@ -1,7 +1,9 @@
 """Pods with the readiness gate in the cache. No I/O."""
 
 import itertools
+from collections.abc import Iterable, Mapping
 
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
@@ -19,6 +21,7 @@ class Gates:
         self.pods: VersionedMap[PodKey, GatedPod] = VersionedMap(lambda pod: pod.resource_version)
         self._waiting: dict[str, dict[PodKey, None]] = {}
         self._at: dict[tuple[str, str], PodKey] = {}
+        self._ready_at: dict[ServiceKey, dict[str, int]] = {}
 
     def put(self, key: PodKey, pod: GatedPod) -> None:
         """Add or replace a Pod."""
@@ -66,6 +69,16 @@ class Gates:
         """Return the Pod with an IP, if its containers are ready and it does not terminate."""
         key = self._at.get((namespace, ip))
         return self.pods.get(key) if key is not None else None
+
+    def note_ready(self, service: ServiceKey, ips: Iterable[str], version: int) -> Mapping[str, int]:
+        """Note which of the IPs that farms of a Service list are ready in its slices, at their ``version``.
+
+        Return at which version each was first noted, without a time meanwhile at which it was not.
+        """
+        had = self._ready_at.pop(service, {})
+        if ready_at := {ip: had.get(ip, version) for ip in ips}:
+            self._ready_at[service] = ready_at
+        return ready_at
 
     def _forget_ips(self, key: PodKey, pod: GatedPod | None) -> None:
         for ip in pod.ips.values() if pod is not None else ():

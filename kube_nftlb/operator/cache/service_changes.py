@@ -55,6 +55,7 @@ class ServiceChanges:
             return NOTHING
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
+        cache.gates.note_ready(key, (), version)
         refitted = cache.budgets.services.remove(key) | cache.budgets.overrides.remove(key)
         asking = cache.service_index.asking_for(self._addresses_of(key)) | self._reserve(key, before, None)
         if cache.addresses is not None:

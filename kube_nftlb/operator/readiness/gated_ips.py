@@ -1,6 +1,6 @@
 """The IPs of gated Pods that the farms of a Service list. No I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import GATED_IPS_MAX
@@ -29,7 +29,7 @@ def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
         return found
     selector = known.spec.selector
     listed = dict.fromkeys(each for farm in cache.farms_of(service) for each in listed_ips(farm))
-    arrived = _arrived(cache, service) if listed else frozenset()
+    arrived = _arrived(cache, service, {ip for _, ip in listed})
     for family, ip in listed:
         pod = cache.gates.at(service.namespace, ip)
         held = pod is not None and pod.prepared and pod.programmed and selects(selector, pod.labels)
@@ -59,9 +59,14 @@ def listed_ips(farm: FarmRecord) -> Iterator[tuple[Family, str]]:
             yield farm.reference.family, ip
 
 
-def _arrived(cache: Cache, service: ServiceKey) -> frozenset[str]:
-    """Return the IPs of ready endpoints, if all nodes that count know them from the EndpointSlices; else none."""
+def _arrived(cache: Cache, service: ServiceKey, listed: Set[str]) -> Set[str]:
+    """Return the listed IPs that all nodes that count know from the EndpointSlices to be ready.
+
+    Later changes of the slices do not count: some may change all the time.
+    """
+    slices = cache.slices.index.of(service) if listed else ()
+    ready = {each.ip for part in slices for each in part.endpoints if each.ready}
     version = cache.slices.changed_at(service)
-    if any(node.slice_watermark < version for node in counting_nodes(cache)):
-        return frozenset()
-    return frozenset(each.ip for part in cache.slices.index.of(service) for each in part.endpoints if each.ready)
+    ready_at = cache.gates.note_ready(service, ready & listed, version)
+    reached = min((node.slice_watermark for node in counting_nodes(cache)), default=version) if ready_at else 0
+    return {ip for ip, since in ready_at.items() if since <= reached}

@@ -214,6 +214,29 @@ def test_farms_list_it_until_all_nodes_know_from_the_slices_that_it_is_ready(ope
     assert gated_ips(operator.cache, WEB)["ipv4"] == []
 
 
+def test_other_endpoints_that_change_all_the_time_do_not_keep_it_listed(operator: Operator) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.pod(gate=True, version=6)
+    listed = []
+    for version in range(140, 145):
+        flaps = endpoint("10.244.0.9", "b", ready=version % 2 == 0)
+        operator.ingest.put(ENDPOINT_SLICES, raw_slice(endpoint(IP, "a"), flaps, version=version))
+        for name in ("n1", "n2"):
+            operator.node(name, farms=100, slices=version - 1, version=version)
+        listed.append(gated_ips(operator.cache, WEB)["ipv4"])
+    assert listed == [[IP], [], [], [], []]
+
+
+def test_one_that_was_not_ready_meanwhile_is_listed_until_nodes_know_that_it_is_ready_again(operator: Operator) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.pod(gate=True, version=6)
+    for version, ready in ((140, True), (141, False), (142, True)):
+        operator.slices(ready=ready, version=version)
+        for name in ("n1", "n2"):
+            operator.node(name, farms=100, slices=version - 1, version=version)
+        assert gated_ips(operator.cache, WEB)["ipv4"] == [IP]
+
+
 @pytest.mark.parametrize("what", ["not ready any more", "gone", "replaced"])
 def test_farms_do_not_list_one_that_is(operator: Operator, what: str) -> None:
     operator.farm(version=90, generation=2, ips=[IP])
