@@ -149,15 +149,21 @@ def _too_many_ports(service: Service, most: int) -> Rejection:
 
 
 def distinguish(overrides: list[Spec]) -> list[Rejection]:
-    """Remove duplicate marks from all but the first override: to the kernel, both backends would be one."""
+    """Remove duplicate marks from all but the first override: to the kernel, both backends would be one.
+
+    They may be of one Pod, which is a backend of each group that has it.
+    """
     having: dict[int, str] = {}
     problems = []
     for override in overrides:
-        mark = override.get("mark")
-        if mark is not None and (first := having.setdefault(mark, override["pod"])) != override["pod"]:
-            del override["mark"]
-            message = f"backends {first} and {override['pod']} both ask for {mark}; {first} gets it"
-            problems.append(problem("mark", message))
+        if (mark := override.get("mark")) is None:
+            continue
+        if (first := having.get(mark)) is None:
+            having[mark] = override["pod"]
+            continue
+        del override["mark"]
+        message = f"backends {first} and {override['pod']} both ask for {mark}; {first} gets it"
+        problems.append(problem("mark", message))
     return problems[:_PROBLEMS_MAX]
 
 

@@ -1,10 +1,12 @@
 """What annotations of Pods say, in the farms of routes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.environment import NumberRanges
 from kube_nftlb.kube.resources import PODS, SERVICES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
@@ -55,3 +57,22 @@ def test_what_is_taken_as_all_leaves_nothing_of_others(overrides: RouteOverrides
     overrides.take({OLD: wanted(OLD, 1)})
     assert counts(overrides.replace({NEW: wanted(NEW, 2)})) == {"old": None, "new": 30}
     assert counts(overrides.again([ServiceKey("default", "web")])) == {"new": 30}
+
+
+def test_a_pod_in_two_groups_gets_its_mark_in_the_first() -> None:
+    ingest = Ingest(Cache())
+    for name in ("web", "canary"):
+        ingest.put(SERVICES, raw_service(name, selector={"app": "web"}))
+    kept = slim(raw_pod("web-0", annotations={"mark": "5", "weight": "3"}))
+    assert kept is not None
+    ingest.put(PODS, {**kept, "labels": {"app": "web"}})
+    farm = wanted(OLD, 1)
+    (group,) = farm.spec["backendsFrom"]
+    both = replace(farm, spec={**farm.spec, "backendsFrom": [group, {**group, "service": "canary"}]})
+    permissions = Permissions(marks=NumberRanges(((2, 4095),), "2-4095"))
+    (found,) = RouteOverrides(ingest.cache, permissions).take({OLD: both}).values()
+    assert found is not None
+    assert [each["overrides"] for each in found.spec["backendsFrom"]] == [
+        [{"pod": "web-0", "mark": 5, "weight": 3}],
+        [{"pod": "web-0", "weight": 3}],
+    ]
