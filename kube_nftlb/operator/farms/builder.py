@@ -102,7 +102,9 @@ def build(
         problems.append(_too_many_ports(service, profile.ports_max))
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
-    for key, port, named in farm_ports(service, addresses, outside, options.listen, profile.ports_max):
+    ports = list(farm_ports(service, addresses, outside, options.listen, profile.ports_max))
+    inner = {key._replace(external=False) for key, _, _ in ports if key.external}
+    for key, port, named in ports:
         protocol = ALL if options.listen.all_ports else port.protocol
         if (kind := kinds.get((key.family, protocol))) is None:
             kind = _Kind(key.family, protocol, options, options_of_pod, profile, pods[:OVERRIDES_MAX])
@@ -122,7 +124,7 @@ def build(
                 "addresses": listened,
                 "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
                 "masquerade": "AsNeeded",
-                **_health_check(service, listened),
+                **(_health_check(service) if key not in inner else {}),
                 **_age(service),
                 "backendsFrom": [
                     {
@@ -167,13 +169,14 @@ def distinguish(overrides: list[Spec]) -> list[Rejection]:
     return problems[:_PROBLEMS_MAX]
 
 
-def _health_check(service: Service, addresses: list[Spec]) -> Spec:
-    """Return the healthCheckNodePort of a farm, which only the farm with the external addresses has."""
-    outside = any(address["type"] != "ClusterIP" for address in addresses)
+def _health_check(service: Service) -> Spec:
+    """Return the healthCheckNodePort of the farms of a Service, but for those whose external addresses another has.
+
+    It is there before the Service has any: a load balancer may wait for it.
+    """
     wanted = service.spec.type == "LoadBalancer" and external_policy(service) == "Local"
-    if outside and wanted and service.spec.health_check_node_port:
-        return {"healthCheckNodePort": service.spec.health_check_node_port}
-    return {}
+    port = service.spec.health_check_node_port
+    return {"healthCheckNodePort": port} if wanted and port else {}
 
 
 def _age(service: Service) -> Spec:

@@ -124,6 +124,31 @@ def test_each_farm_refers_to_its_own_port() -> None:
     assert [wanted.spec["backendsFrom"][0]["port"] for wanted in built.farms] == ["http", "http", "dns", "dns"]
 
 
+@pytest.mark.parametrize(
+    ("port", "ingress", "having"),
+    [
+        pytest.param({}, [], ["web--http"], id="no external address yet"),
+        pytest.param({}, [{"hostname": "a.example"}], ["web--http"], id="a load balancer with a name alone"),
+        pytest.param({}, [{"ip": "192.0.2.1"}], ["web--http--external"], id="the farm that has the external ones"),
+        pytest.param({"nodePort": 30080}, [], ["web--http--external"], id="or the node port"),
+    ],
+)
+def test_a_load_balancer_service_with_local_has_its_health_check_port(
+    port: dict[str, Any], ingress: list[dict[str, Any]], having: list[str]
+) -> None:
+    built = build(
+        service(
+            type="LoadBalancer",
+            externalTrafficPolicy="Local",
+            healthCheckNodePort=32000,
+            ports=[{"name": "http", "port": 80, **port}],
+            status={"loadBalancer": {"ingress": ingress}},
+        )
+    )
+    assert [each.port.plain_name for each in built.farms if each.spec.get("healthCheckNodePort") == 32000] == having
+    assert all("healthCheckNodePort" not in each.spec for each in build(service(healthCheckNodePort=32000)).farms)
+
+
 def options(**annotations: str) -> Given:
     kept = slim(raw_pod(annotations=annotations))
     assert kept is not None
