@@ -274,6 +274,16 @@ def test_a_service_of_two_ports_cannot_have_them_all(annotations: dict[str, str]
     assert ["a Service with one port, and this one has 2" in problem.message for problem in built.problems] == [True]
 
 
+def test_a_service_with_all_ports_is_told_that_its_node_port_is_not_served() -> None:
+    built = build(service(annotations={"protocol": "all"}, type="NodePort", ports=[{**ONE[0], "nodePort": 30080}]))
+    ((wanted,), (problem,)) = built
+    assert [each["type"] for each in wanted.spec["addresses"]] == ["ClusterIP"]
+    assert (problem.reason, problem.message) == (
+        "InvalidAnnotation",
+        f"{names.ANNOTATION_PREFIX}protocol: with all there are no node ports: port 30080 of the nodes is not served",
+    )
+
+
 @pytest.mark.parametrize("default", ["snat", "dnat"])
 def test_a_service_cannot_have_mode_local_and_keeps_the_default(default: Mode) -> None:
     built = build(service(annotations={"mode": "local", "policies": "office"}), profile=Profile(mode=default))
