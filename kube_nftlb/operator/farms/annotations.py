@@ -204,7 +204,7 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) 
     if protocol is not None:
         if ports is not None:
             problems.append(annotation_options.problem(_PORTS, "protocol all includes every port; it is ignored"))
-        if number := service.spec.ports[0].node_port:
+        if service.spec.type != "ClusterIP" and (number := service.spec.ports[0].node_port):
             message = f"with all there are no node ports: port {number} of the nodes is not served"
             problems.append(annotation_options.problem(_PROTOCOL, message))
         return Listen(all_ports=True, keeps_port=True)

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kube_nftlb.api.address_ranges import LEADING_ZEROS
+from kube_nftlb.api.address_ranges import LEADING_ZEROS, known_ip_of
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
@@ -85,20 +85,21 @@ def without_source_ranges(
 ) -> External:
     """Return the same without source ranges, which take most of the time: for the names of farms alone."""
     found: dict[Family, dict[str, AddressType]] = {family: {} for family in FAMILIES}
+    refused: list[Rejection] = []
     if service.spec.type == "LoadBalancer":
         for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
-            if ingress.ip_mode in (None, "VIP"):
-                _note(found, "LoadBalancer", ingress.ip)
+            is_ours = ingress.ip and ingress.ip_mode in (None, "VIP")
+            if is_ours and not _note(found, "LoadBalancer", _decimal(ingress.ip)):
+                refused.append(_refused("status.loadBalancer", ingress.ip, "no node can serve it"))
     own = set(service.spec.cluster_ips)
     known = own | {ip for ips in found.values() for ip in ips}
-    refused: list[Rejection] = []
     for text in filter(None, map(str.strip, service.spec.external_ips[:ADDRESSES_READ_MAX])):
         ip = next((ip for family in FAMILIES if (ip := canonical_ip(text, family)) is not None), "")
         why = _outside(ip, allowed) or objection(ip) if ip not in known else None
         if why is None:
             _note(found, "ExternalIP", text)
         else:
-            refused.append(_refused(text, why))
+            refused.append(_refused("spec.externalIPs", text, why))
     problems = _first(refused)
     if max(len(service.spec.external_ips), len(service.status.load_balancer.ingress)) > ADDRESSES_READ_MAX:
         problems.append(_unread_addresses())
@@ -166,10 +167,21 @@ def external_policy(service: Service) -> TrafficPolicy:
     return "Local" if service.spec.external_traffic_policy == "Local" else "Cluster"
 
 
-def _note(found: dict[Family, dict[str, AddressType]], kind: AddressType, text: str) -> None:
+def _note(found: dict[Family, dict[str, AddressType]], kind: AddressType, text: str) -> bool:
+    """Note an address; return False for a text that is none, or one that is of no use."""
     for family in FAMILIES:
         if (ip := canonical_ip(text, family)) is not None:
             found[family].setdefault(ip, kind)
+            return True
+    return False
+
+
+def _decimal(text: str) -> str:
+    """Return an IPv4 address of a status without leading zeros, and not within an IPv6 address; others as they are."""
+    try:
+        return str(known_ip_of(text))
+    except ValueError:
+        return text
 
 
 def _outside(ip: str, allowed: tuple[IpNetwork, ...]) -> str | None:
@@ -194,8 +206,8 @@ def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
     )
 
 
-def _refused(text: str, why: str) -> Rejection:
-    return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} is not served: {why}")
+def _refused(field: str, text: str, why: str) -> Rejection:
+    return Rejection("ExternalIPRefused", f"{field}: {text[:64]!r} is not served: {why}")
 
 
 def _unread_addresses() -> Rejection:

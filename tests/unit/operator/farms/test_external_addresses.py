@@ -46,6 +46,11 @@ def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[
             [INNER, NODE_PORT],
             id="one that the balancer wants to itself",
         ),
+        pytest.param(
+            service([{"ip": "198.051.100.007"}, {"ip": "::ffff:192.0.2.1"}], type="LoadBalancer", ports=PORT),
+            [INNER, ("LoadBalancer", "198.51.100.7", "80"), ("LoadBalancer", "192.0.2.1", "80"), NODE_PORT],
+            id="IPs with leading zeros, or within an IPv6 address",
+        ),
         pytest.param(service([{"ip": "198.51.100.7"}], ports=PORT), [INNER], id="a status left from another type"),
         pytest.param(
             service(
@@ -112,6 +117,17 @@ def test_an_address_of_the_cluster_is_refused_and_the_message_says_what_it_is() 
         ("ExternalIPRefused", f"spec.externalIPs: {text!r} is not served: {node}")
         for text in ("192.0.2.1", "2001:DB8:0::1")
     ]
+
+
+@pytest.mark.parametrize("ip", ["169.254.1.1", "bogus", "fe80::1%eth0"])
+def test_a_load_balancers_ip_that_no_node_can_serve_is_told(ip: str) -> None:
+    asked = service([{"ip": ip}, {"ip": "198.51.100.7"}], type="LoadBalancer", ports=PORT)
+    assert farms(asked) == {"web--http": [INNER, ("LoadBalancer", "198.51.100.7", "80"), NODE_PORT]}
+    (problem,) = build(asked).problems
+    assert (problem.reason, problem.message) == (
+        "ExternalIPRefused",
+        f"status.loadBalancer: {ip!r} is not served: no node can serve it",
+    )
 
 
 def test_external_ips_can_be_switched_off() -> None:
