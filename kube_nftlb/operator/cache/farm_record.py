@@ -200,7 +200,8 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         since = known.since
     elif status.observed_generation == generation and status.resource_version:
-        since = status.resource_version
+        # Of another cluster, from which it was restored, it may be one that this one reaches in years.
+        since = min(status.resource_version, version)
     else:
         since = version
     ready, total = count_backends(spec)

@@ -37,6 +37,7 @@ def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
     if known is not None and (known.uid, known.generation) == (metadata["uid"], generation):
         since = known.since
     elif status.observed_generation == generation and status.resource_version.isdecimal():
-        since = int(status.resource_version)
+        # It may have been restored from another cluster, as in farm_record.
+        since = min(int(status.resource_version), version)
     cidrs = policy_size(raw)
     return PolicyRecord(PolicyKey.of(raw), metadata["uid"], generation, since, cidrs, policy_rank(raw), version, status)

@@ -294,6 +294,11 @@ def test_a_restarted_operator_takes_it_from_the_status() -> None:
     assert record(version=30, generation=2, status=old).since == 30
 
 
+def test_a_status_that_was_restored_from_another_cluster_does_not_hold_a_farm_at_pending() -> None:
+    old = decide(record(version=98765), READY, None, [], NOW).model_dump(mode="json", by_alias=True)
+    assert record(version=30, status=old).since == 30
+
+
 def test_a_status_of_another_version_does_not_stop_anything() -> None:
     assert record(status={"ofTheFuture": 1}).status.observed_generation == 0
 

@@ -109,4 +109,6 @@ def test_a_restarted_operator_trusts_the_status_and_writes_nothing() -> None:
     written = decide(record(version=10), 1, nodes, NOW)
     again = record(version=15, status=written.model_dump(mode="json", by_alias=True))
     assert again.since == 10
+    elsewhere = written.model_copy(update={"resource_version": "98765"}).model_dump(mode="json", by_alias=True)
+    assert record(version=30, status=elsewhere).since == 30, "restored from another cluster"
     assert decide(again, 1, nodes, LATER) == written
