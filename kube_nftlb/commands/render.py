@@ -25,9 +25,10 @@ from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import Ingest
-from kube_nftlb.operator.farms.builder import Profile, build
+from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_status import accept
 from kube_nftlb.operator.sync.diff import diff
 from kube_nftlb.settings import DefaultEngine
@@ -88,15 +89,14 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
         elif resource != POLICIES:
             problems.extend(_take(ingest, resource, raw, raws))
     for key, service in sorted(cache.services.items()):
+        if refused := cache.budgets.refusal_of_service(key):
+            built = Built((), (Rejection("TooManyFarms", refused),))
+        else:
+            options, why = partial(cache.options_of_pod, key.namespace), partial(cache.reserved.why, service=key)
+            built = build(service, cache.annotated_pods(key), options, profile, why)
         todo = diff(
             service,
-            build(
-                service,
-                cache.annotated_pods(key),
-                partial(cache.options_of_pod, key.namespace),
-                profile,
-                partial(cache.reserved.why, service=key),
-            ),
+            built,
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,

@@ -1,11 +1,15 @@
 """The findings of ``preflight``."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kube_nftlb.commands import render
 from kube_nftlb.commands.before.finding import Finding, Survey, text
 from kube_nftlb.commands.before.judge import is_safe, judge, verdict
+from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.operator.cache.cache import Cache
 from tests.builders import raw_node, raw_service
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
@@ -174,6 +178,20 @@ def test_what_the_operator_refuses_is_named_with_its_service() -> None:
     (found,) = (each for each in judge(seen) if each.reason == "TooManyPorts")
     assert (found.severity, found.objects) == ("blocks", ("Service default/web",))
     assert not is_safe(judge(seen))
+
+
+def test_services_for_which_their_namespace_has_no_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "Cache", partial(Cache, limits=NamespaceLimits(farms=2)))
+    services = [
+        raw_service(
+            f"s{day}", clusterIP=f"10.96.0.{day}", clusterIPs=[f"10.96.0.{day}"], created=f"2026-01-0{day}T00:00:00Z"
+        )
+        for day in range(1, 5)
+    ]
+    findings = judge(survey(services=services))
+    (found,) = (each for each in findings if each.reason == "TooManyFarms")
+    assert (found.severity, found.objects) == ("blocks", ("Service default/s3", "Service default/s4"))
+    assert not is_safe(findings)
 
 
 def test_sessions_are_not_taken_over() -> None:
