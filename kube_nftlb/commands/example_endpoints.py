@@ -2,7 +2,8 @@
 
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kube_nftlb import errors, names
@@ -35,11 +36,15 @@ def examples(raws: Sequence[JsonObject]) -> Examples:
     text = json.dumps(raws, default=str)
     addresses = {family: _addresses(network, text) for family, network in _NETWORKS.items()}
     sliced = {_of_service(raw) for raw in raws if raw["kind"] == "EndpointSlice"}
+    workloads: defaultdict[str, list[JsonObject]] = defaultdict(list)
+    for raw in raws:
+        if raw["kind"] in (*_WORKLOADS, "Pod"):
+            workloads[_namespace(raw)].append(raw)
     for service in (raw for raw in raws if raw["kind"] == "Service"):
         spec = service.get("spec")
         if not isinstance(spec, dict) or not spec.get("selector") or _key(service) in sliced:
             continue
-        for pods in _selected(raws, service, spec["selector"]):
+        for pods in _selected(workloads[_namespace(service)], service, spec["selector"]):
             for family in families(spec):
                 ips = [ip for _, ip in zip(pods.names, addresses[family], strict=False)]
                 result.objects.append(_slice(service, pods, family, ips))
@@ -50,12 +55,13 @@ def examples(raws: Sequence[JsonObject]) -> Examples:
     return result
 
 
-def _selected(raws: Sequence[JsonObject], service: JsonObject, selector: Any) -> Iterator[_Pods]:
-    """Yield the pods that the selector of a Service selects. Raises UsageError for some that cannot be read."""
+def _selected(workloads: Iterable[JsonObject], service: JsonObject, selector: Any) -> Iterator[_Pods]:
+    """Yield the pods of these workloads that the selector of a Service of their namespace selects.
+
+    Raises UsageError for some that cannot be read.
+    """
     namespace = _namespace(service)
-    for raw in raws:
-        if raw["kind"] not in (*_WORKLOADS, "Pod") or _namespace(raw) != namespace:
-            continue
+    for raw in workloads:
         name = str(_dict(raw, "metadata").get("name", ""))
         spec = _dict(raw, "spec")
         template = raw if raw["kind"] == "Pod" else _dict(spec, "template")

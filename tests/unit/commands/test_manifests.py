@@ -1,10 +1,12 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_nftlb import errors
+from kube_nftlb.commands.example_endpoints import examples
 from kube_nftlb.commands.manifests import complete, parse, read
 from tests.unit.commands.objects import SHOP
 
@@ -85,3 +87,21 @@ def test_too_many_services_without_addresses_are_reported() -> None:
     many = [{**SERVICE, "metadata": {"name": f"web-{number}"}} for number in range(800)]
     with pytest.raises(errors.UsageError, match="762"):
         complete(many)
+
+
+class Counting(list[dict[str, Any]]):
+    """A list that counts how often all of it is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_many_services_do_not_each_look_at_all_objects() -> None:
+    selecting = {**SERVICE, "spec": {**SERVICE["spec"], "selector": {"app": "web"}}}
+    one, many = Counting([selecting]), Counting([selecting] * 50)
+    for raws in (one, many):
+        examples(raws)
+    assert many.looks == one.looks
