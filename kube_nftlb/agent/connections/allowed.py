@@ -41,8 +41,8 @@ class Allowed(NamedTuple):
     """No connection may that these addresses answer."""
     untranslated: bool = True
     """False if UDP flows may not go on from before anything was served: the kernel never translates them."""
-    own_endpoints: bool = False
-    """True if an endpoint may be, or have been, a listener: the kernel does not call UDP flows to it translated."""
+    own_ips: frozenset[bytes] = frozenset()
+    """Where an endpoint may be, or have been, a listener: the kernel does not call UDP flows to it translated."""
 
     def reason(self, entry: Entry) -> Reason | None:
         """Return why a connection may not go on, or None."""
@@ -51,7 +51,7 @@ class Allowed(NamedTuple):
         if entry.protocol == UDP:
             if has(self.flows, entry.answerer):
                 return None
-            if entry.is_translated or self.own_endpoints:
+            if entry.is_translated or entry.answerer[0] in self.own_ips:
                 return "BackendGone"
             return None if self.untranslated else "Untranslated"
         if entry.protocol != TCP or self.connections is None or not entry.is_translated:
@@ -61,7 +61,7 @@ class Allowed(NamedTuple):
     @property
     def concerns_translated(self) -> bool:
         """True if all that may not go on is translated."""
-        return self.untranslated and not self.own_endpoints and not self.down
+        return self.untranslated and not self.own_ips and not self.down
 
 
 @dataclass(slots=True)
@@ -137,10 +137,8 @@ class AllowedConnections:
         if farm is not None:
             begun = not farm.refuses and farm.spec.mode in TRANSLATED
             begun = begun and (before is None or before.refuses or not listeners <= had)
-            # Addresses for outside may be a node's own. Nobody tells of endpoints that went before this agent began.
-            own = farm.has_outside or bool(farm.own_endpoints or (earlier and earlier.allowed.own_endpoints))
-            own = own and farm.spec.mode in TRANSLATED
-            new = _farm(name, farm, listeners, untranslated=not begun, own_endpoints=own)
+            own_ips = _own_ips(farm) | (earlier.allowed.own_ips if earlier is not None else frozenset())
+            new = _farm(name, farm, listeners, untranslated=not begun, own_ips=own_ips)
             if new.targets:
                 self._farms[name] = new
                 self._plan(new, earlier, now)
@@ -252,8 +250,19 @@ def _held(closed: Mapping[tuple[bytes, int], Set[int]], targets_: Iterable[Targe
     return found
 
 
+def _own_ips(farm: NodeFarm) -> frozenset[bytes]:
+    """Return the addresses of listeners that may be endpoints of a farm with UDP, as the node's own may."""
+    if farm.spec.protocol not in ("UDP", "All") or farm.spec.mode not in TRANSLATED:
+        return frozenset()
+    # Nobody tells of endpoints that went before this agent began. What the node's own programs send goes untranslated
+    # to others where the farm is not for them.
+    of_node = farm.addresses if farm.spec.intra_connect else ()
+    ips = {each.ip for each in of_node if each.type == "NodePort"} | {each.ip for each in farm.own_endpoints}
+    return frozenset(ip_address(ip).packed for ip in ips)
+
+
 def _farm(
-    name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool, own_endpoints: bool
+    name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool, own_ips: frozenset[bytes]
 ) -> _Farm:
     """Return a farm with the targets whose connections may have to end."""
     connections = flows = None
@@ -270,7 +279,7 @@ def _farm(
         connections,
         frozenset(ip_address(each).packed for each in down),
         untranslated,
-        own_endpoints,
+        own_ips,
     )
     return _Farm(allowed, listeners, frozenset(targets(listeners, protocols)))
 

@@ -186,7 +186,9 @@ def _refuses(raw: JsonObject) -> str | None:
     total, (reason, _, message) = status.get("totalBackends"), str(status.get("reason") or "").partition(": ")
     if reason in _PENDING and not status.get("readyBackends"):
         # A change on its way hides what else is to be said.
-        serves = is_local or any(each.get("serving") and each.get("terminating") for each in status.get("backends") or ())
+        serves = is_local or any(
+            each.get("serving") and each.get("terminating") for each in status.get("backends") or ()
+        )
         reason, message = "" if serves else "NoReadyBackends", f"none of {total} backends is ready"
     return message if reason == "NoReadyBackends" and (total or is_local) else None
 

@@ -69,6 +69,8 @@ class Reference(NamedTuple):
     protocol: str
     most: int
     """Maximum number of endpoints that the farm's engine can have."""
+    priority: int
+    """The farm's: an endpoint with a higher number is on standby."""
 
     @property
     def gated_ips(self) -> tuple[str, ...]:
@@ -268,7 +270,7 @@ def _reference(key: FarmKey, spec: Json) -> Reference | None:
     )
     of = services(groups, key.namespace)
     most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
-    return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most)
+    return Reference(of, groups, family, str(spec.get("protocol", "TCP")), most, int(spec.get("priority") or 1))
 
 
 @functools.lru_cache(_OVERRIDES_SHARED)

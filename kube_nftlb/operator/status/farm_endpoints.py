@@ -8,7 +8,7 @@ from kube_nftlb.api.farm.status import BACKENDS_SHOWN_MAX, BackendStatus
 from kube_nftlb.endpointslices.backends import ResolvedEndpoint, resolve
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Reference
 from kube_nftlb.operator.model.rejections import Rejection
 
 Problem = Rejection | Lasting
@@ -53,7 +53,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
         message = "the EndpointSlices of its namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", message))
     ready = [each.group for each in endpoints if each.endpoint.ready and each.options.state == "up"]
-    terminating = [each.group for each in endpoints if _is_last_resort(each)]
+    terminating = [each.group for each in endpoints if _is_last_resort(each, reference)]
     return FarmEndpoints(
         len(ready),
         len(endpoints),
@@ -65,10 +65,14 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     )
 
 
-def _is_last_resort(each: ResolvedEndpoint) -> bool:
-    """Return True for an endpoint that gets connections if none is ready, as the agents decide it."""
-    endpoint = each.endpoint
-    return not endpoint.ready and endpoint.serving and endpoint.terminating and each.options.state == "up"
+def _is_last_resort(each: ResolvedEndpoint, reference: Reference) -> bool:
+    """Return True for an endpoint that gets connections if none is ready, as the agents decide it.
+
+    Standbys, which do not take the place of ones that are gone, do not count.
+    """
+    endpoint, options = each.endpoint, each.options
+    serves = not endpoint.ready and endpoint.serving and endpoint.terminating and options.state == "up"
+    return serves and options.priority <= reference.priority and reference.groups[each.group].weight > 0
 
 
 def _unserved(groups: Sequence[BackendsFrom], served: Collection[int]) -> Iterator[str]:

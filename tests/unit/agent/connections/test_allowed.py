@@ -113,6 +113,34 @@ def test_flows_that_stay_at_a_listener_end_with_the_endpoint_there(
         assert (each.reason(flow), each.concerns_translated) == (reason, reason is None)
 
 
+@pytest.mark.parametrize(
+    ("addresses", "spec"),
+    [
+        pytest.param([{"ip": NODE_IP, "ports": "80", "type": "LoadBalancer"}], {}, id="an address that is no node's"),
+        pytest.param(NODE_PORT, {"intraConnect": False}, id="a farm that is not for the node's own programs"),
+    ],
+)
+def test_flows_that_are_not_for_endpoints_go_on(addresses: list[dict[str, Any]], spec: dict[str, Any]) -> None:
+    facts = NodeFacts("here", port_ips={"ipv4": (NODE_IP,)})
+    seen = node_farm(farm(protocol="UDP", addresses=addresses, backends=BOTH, **spec), facts, None)
+    allowed = AllowedConnections()
+    allowed.changed("web", seen, SentFarm("nftables", frozenset(seen.listeners), 1, 1), 0)
+    (each,) = allowed.take(0).values()
+    own = endpoint(NODE_IP)
+    assert (each.reason(entry(own, server=own, protocol=UDP, translated=False)), each.concerns_translated) == (
+        None,
+        True,
+    )
+
+
+def test_looks_for_connections_to_cut_are_for_translated_ones_alone() -> None:
+    facts = NodeFacts("here", port_ips={"ipv4": (NODE_IP,)})
+    seen = node_farm(farm(onGone="cut", addresses=NODE_PORT, backends=BOTH), facts, None)
+    allowed = AllowedConnections()
+    allowed.changed("web", seen, None, 0)
+    assert all(each.concerns_translated for each in allowed.take(0).values())
+
+
 def test_flows_to_what_is_closed_may_not_go_on(known: AllowedConnections) -> None:
     known.changed("web", None, served(), 100)
     assert [(target, each.flows) for target, each in known.take(100).items()] == [((VIP[0], UDP, 80), frozenset())]

@@ -170,6 +170,7 @@ LEAVING: dict[str, Any] = {"ready": False, "terminating": True}
         pytest.param({}, {**LEAVING, "serving": False}, 0, id="it has ended"),
         pytest.param({}, {"ready": False, "serving": True}, 0, id="it is not ready, and stays"),
         pytest.param({"state": "drain"}, {**LEAVING, "serving": True}, 0, id="it was drained before"),
+        pytest.param({"priority": 2}, {**LEAVING, "serving": True}, 0, id="it was on standby"),
     ],
 )
 def test_backends_that_serve_while_they_terminate_are_the_last_resort(
@@ -178,6 +179,14 @@ def test_backends_that_serve_while_they_terminate_are_the_last_resort(
     groups = [{"service": "web", "port": "http", "overrides": [{"pod": "a", **overrides}]}]
     found = endpoints_of(raw_service_farm(backendsFrom=groups), raw_slice(endpoint("10.244.0.1", "a", **conditions)))
     assert (found.ready, found.total, found.terminating) == (0, 1, terminating)
+
+
+def test_the_priority_of_a_farm_and_the_weight_of_a_group_decide_what_is_the_last_resort() -> None:
+    leaving = raw_slice(endpoint("10.244.0.1", "a", serving=True, **LEAVING))
+    standby = {"service": "web", "port": "http", "overrides": [{"pod": "a", "priority": 2}]}
+    assert endpoints_of(raw_service_farm(backendsFrom=[standby], priority=2), leaving).terminating == 1
+    without = {"service": "web", "port": "http", "weight": 0}
+    assert endpoints_of(raw_service_farm(backendsFrom=[without]), leaving).terminating == 0
 
 
 def test_a_group_whose_last_backends_terminate_is_served() -> None:
