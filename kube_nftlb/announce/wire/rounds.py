@@ -95,7 +95,9 @@ class Rounds:
         for peer in peers:
             wanted.setdefault((peer.link, peer.mac), []).append(peer.ip)
             if (place := (peer.link, peer.ip)) in others:
-                self._others[place] = others[place]
+                asked, who, at = others[place]
+                # What was news of one that was asked before may be news of this one again; the time is for the rate.
+                self._others[place] = (asked, who, at) if asked == peer.mac else ("", "", at)
         self._rounds = {node: self._rounds.get(node) or _Round(now) for node in wanted}
         for node, ips in wanted.items():
             self._rounds[node].keep(ips)

@@ -234,6 +234,18 @@ def test_a_host_that_says_it_has_a_watched_address_is_told_of_once(to_all: bool)
         assert says(third, start + 2.5, 0.5) == ["02:00:00:00:00:03"], "somebody else is watched"
 
 
+def test_a_holder_that_takes_an_address_again_is_told_of_though_the_lease_named_the_other_meanwhile() -> None:
+    holder, other = (State(9.0, watch=(Peer(FOUR.ip, LINK, mac),)) for mac in (OTHER_TEXT, "02:00:00:00:00:03"))
+    takes = arp.announcement(bytes.fromhex("020000000003"), VIP4, reply=True)
+    responder = serving(holder)
+    frame(responder, takes, 0.1)
+    responder.order(other, 1.0)
+    responder.order(holder, 2.0)
+    responder.events.clear()
+    frame(responder, takes, 3.0)
+    assert responder.events == [Heard(FOUR.ip, LINK, "02:00:00:00:00:03")]
+
+
 def test_a_node_that_says_at_any_rate_whether_it_is_outdated_is_told_of_once_a_round() -> None:
     responder = serving(State(5.0, watch=(Peer(SIX.ip, LINK, OTHER_TEXT),)))
     for number in range(2000):
