@@ -214,6 +214,7 @@ class Ownership:
 
     def failed(self, ip: str, *, refused: bool = False) -> None:
         """Take note that a request was refused, or not answered: the next decision is by what is seen then."""
+        self._reads.failed(ip)
         if (known := self._known.get(ip)) is not None:
             known.asked = None
             if refused:
@@ -223,8 +224,9 @@ class Ownership:
         """Take note whether the API server can be reached."""
         if away != (self._api_away_at is not None):
             self._api_away_at = now if away else None
-            for known in self._known.values():
+            for ip, known in self._known.items():
                 known.rest_s = _ASK_AGAIN_S
+                self._reads.failed(ip)
             self._api_back_at = self._api_back_at if away else now
 
     def event(self, event: Event, now: float) -> None:

@@ -7,6 +7,8 @@ from typing import Final
 
 _FIRST_S, _MAX_S = 0.5, 10.0
 """How long a Lease rests that was read and has not changed; twice as long each time."""
+_FAILED_MAX_S: Final = 2.0
+"""How long at most one rests that could not be read."""
 _QUIET_S: Final = 20.0
 """After this time without a read the first one counts as the first again."""
 _PER_S: Final = 200
@@ -38,6 +40,11 @@ class Reads:
             self._recent.append(now)
             taken.append(ip)
         return tuple(taken), min(later, default=None)
+
+    def failed(self, ip: str) -> None:
+        """Take note that its Lease could not be read: nobody knows that it has not changed."""
+        if (last := self._last.get(ip)) is not None:
+            self._last[ip] = last[0], min(last[1], _FAILED_MAX_S)
 
     def forget(self, ip: str) -> None:
         """Take note that its Lease has changed, or does not matter any more."""

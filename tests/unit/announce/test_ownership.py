@@ -495,6 +495,33 @@ def test_a_lease_that_is_contradicted_again_and_again_is_read_at_once_and_then_e
     assert [round(later - at, 1) for at, later in pairwise(times)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
 
 
+def test_a_lease_that_cannot_be_read_is_tried_at_least_every_two_seconds() -> None:
+    node, times = with_leases(1), list[float]()
+    for number in range(300):
+        now = 1.0 + number / 10
+        node.event(Yielded(FOUR, "eth0", "02:00:00:00:00:02"), now)
+        for ip in node.decide(now).reads:
+            times.append(now)
+            node.failed(ip, refused=True)
+    assert [round(later - at, 1) for at, later in pairwise(times)] == [0.5, 1.0, *[2.0] * 14]
+
+
+def test_a_lease_is_read_within_two_seconds_once_the_api_server_is_back_however_often_it_was_read_before() -> None:
+    node = with_leases(1)
+    other = "02:00:00:00:00:02"
+    for number in range(300):
+        now = 1.0 + number / 10
+        node.event(Yielded(FOUR, "eth0", other), now)
+        for ip in node.decide(now).reads:
+            read_at = now
+            node.record(ip, Record("1", "n1", "02:00:00:00:00:01"), now)
+    node.api(away=True, now=read_at + 0.1)
+    node.api(away=False, now=read_at + 1.5)
+    node.event(Yielded(FOUR, "eth0", other), read_at + 1.5)
+    assert node.decide(read_at + 1.9).reads == ()
+    assert node.decide(read_at + 2.0).reads == (FOUR,)
+
+
 def test_leases_that_are_contradicted_seldom_are_read_at_once() -> None:
     assert [at for at, _ in contradicted(1, 1, 1.0)] == [1.0]
     node = with_leases(1)
