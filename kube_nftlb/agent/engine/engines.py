@@ -128,6 +128,15 @@ class Engines:
             self.unreachable, self._missed_since = None, None
         return lost
 
+    async def reload(self, name: str) -> bool:
+        """Adopt what engines have, as a farm deviates. Return True if others may have been lost since ``load``.
+
+        Those that were lost before do not count: else each retry of a farm that stays refused would concern all others.
+        """
+        others, restarted = set(self.sent) - {name}, not self.unreachable and self._nftlb.restarted()
+        await self.load()
+        return restarted or not others <= self.sent.keys()
+
     def _leave(self, error: errors.EngineUnreachableError) -> None:
         """Go on without nftlb. Raises the error if it may be back soon, or nobody knows yet what it serves."""
         now = self._clock.now()

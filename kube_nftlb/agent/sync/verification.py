@@ -75,8 +75,7 @@ class Verification:
             # The engine has tried it alone already.
             await self._leave(key, name, refused, expected)
             return
-        restarted = self._engines.restarted()
-        if await self._engines.load() or restarted:
+        if await self._engines.reload(name):
             self._state.add(other for other in self._state.index if other != key)
         outcome = await self._programmer.program([key])
         expected = self._state.expected.pop(name)

@@ -179,6 +179,9 @@ class NftlbEngine:
         self._in_flight = targets
         failed = await self.mirror.send_steps(steps)
         self._in_flight = {}
+        for name in failed.keys() - self.mirror.present.keys():
+            # It is not served as it was either: an nftlb that restarts is not to serve it so.
+            self._startup_file.forget(name)
         return failed, {step.name for step in steps}
 
     def _keep_out_of_startup_file(self) -> None:

@@ -195,6 +195,20 @@ async def test_an_nftlb_that_was_restarted_without_all_its_farms_is_loaded_anew_
         await both.engines.maintain(busy=False)
 
 
+async def test_others_are_lost_if_nftlb_was_restarted_or_lacks_what_it_had_but_not_if_it_lacked_it_before(
+    both: Both,
+) -> None:
+    await both.put(served("nftlb"))
+    assert await both.engines.drift("web--http") is None
+    assert not await both.engines.reload("web--http")
+    assert await both.engines.drift("web--http") is None
+    both.nftlb.farms.clear()
+    assert not await both.engines.reload("web--http")
+    both.nftlb.was_restarted = True
+    assert await both.engines.reload("web--http"), "though nobody knows of a farm that it had"
+    assert not await both.engines.reload("web--http")
+
+
 async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Both) -> None:
     await both.put(served("nftables"))
     both.nftlb.reachable = False

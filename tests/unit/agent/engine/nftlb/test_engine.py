@@ -186,6 +186,15 @@ async def test_a_restart_just_before_a_farm_is_verified_loses_no_other(
     assert node.nftlb.farms["c--http"]["backends"].keys() == {"x"}
 
 
+async def test_a_farm_that_is_found_lost_when_another_deviates_is_sent_again(node: Node) -> None:
+    await node.program([one_of_three("a", 19), one_of_three("b", 20)], 20)
+    del node.nftlb.farms["a--http"]
+    node.reader.stick("b--http")
+    await node.change(one_of_three("b", 21, backends=[raw_backend("x", "10.244.1.8")]))
+    await node.passes(5)
+    assert "a--http" in node.nftlb.farms
+
+
 async def test_a_new_agent_refuses_clients_until_nftlb_has_left_an_address(
     node: Node,
 ) -> None:

@@ -1,10 +1,12 @@
 """What nftlb refuses, or the kernel refuses to nftlb, leaves a farm as it was, is told, and is tried again."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_backend
 from tests.fakes.node import WEB, until
@@ -58,6 +60,41 @@ async def test_a_new_farm_that_nftlb_refuses_is_retried(node: Node) -> None:
     node.nftlb.refuses.clear()
     await until(lambda: not node.loop.progress.problems)
     assert backends(node) == ["10.244.1.3"]
+
+
+@pytest.fixture
+async def anew(node: Node) -> Node:
+    """A node whose farm nftlb has deleted, to make it anew with another protocol, and then refuses."""
+    await served(node, farm(backends=OLD), farm("stuck--http", addresses=at(98), backends=OLD))
+    await node.passes(5)
+    node.nftlb.refuses.add('"udp"')
+    await node.change(farm(generation=2, version=21, protocol="UDP", backends=OLD))
+    assert "it is not served" in node.loop.progress.problems[WEB].message
+    return node
+
+
+async def test_a_farm_that_nftlb_refuses_to_make_anew_concerns_no_other(
+    anew: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued, add = set[FarmKey](), anew.state.add
+
+    def added(keys: Iterable[FarmKey], since: int | None = None) -> None:
+        keys = list(keys)
+        queued.update(keys)
+        add(keys, since)
+
+    monkeypatch.setattr(anew.state, "add", added)
+    anew.reader.stick("stuck--http")
+    await anew.change(farm("stuck--http", generation=2, version=22, addresses=at(98), backends=NEW))
+    await anew.passes(120)
+    assert anew.reason("stuck--http") == "Refused"
+    assert FarmKey("default", "other--http") not in queued
+
+
+async def test_an_nftlb_that_restarts_does_not_serve_a_farm_as_it_was_before_it_was_refused(anew: Node) -> None:
+    await anew.passes(5)
+    anew.nftlb.end()
+    assert anew.nftlb.farms.keys() == {"other--http", "stuck--http"}
 
 
 async def test_a_removal_that_nftlb_refuses_is_retried(node: Node) -> None:
