@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from lab import programs
+from tests import documents
 
 CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
 GOLDEN = Path(__file__).parent / "golden"
@@ -131,7 +132,7 @@ def render(values: Mapping[str, Any], chart: Path = CHART, namespace: str = NAME
     """Return the chart's objects with these values."""
     done = helm("template", "kube-nftlb", str(chart), "--namespace", namespace, values=values)
     assert done.returncode == 0, done.stderr
-    return [body for body in yaml.safe_load_all(done.stdout) if body]
+    return documents.parse_all(done.stdout)
 
 
 def by_key(objects: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import documents
 from tests.builders.manifests import farm
 from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
 from tests.functional.cluster import Cluster, eventually, running
@@ -200,7 +201,7 @@ def test_an_upgrade_brings_new_fields_into_the_definitions(cluster: Cluster, rel
     old = tmp_path / "kube-nftlb"
     shutil.copytree(CHART, old)
     path = old / f"files/crds/kube-nftlb.io_{FARMS.partition('.')[0]}.yaml"
-    definition = yaml.safe_load(path.read_text())
+    definition = documents.parse(path.read_text())
     fields = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     del fields["logPrefix"]
     path.write_text(yaml.safe_dump(definition, sort_keys=False))

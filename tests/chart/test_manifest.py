@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lab import programs
+from tests import documents
 from tests.chart import manifest
 from tests.chart.render import CHART, NAMESPACE, by_key, render
 
@@ -21,7 +22,7 @@ def kustomized(folder: Path) -> dict[str, Any]:
     kubectl = programs.ensure("none", print)["kubectl"]
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    return by_key(list(yaml.safe_load_all(done.stdout)))
+    return by_key(documents.parse_all(done.stdout))
 
 
 def installed(values: dict[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,14 @@ import kube_nftlb
 from kube_nftlb.api.schema import crd
 from kube_nftlb.environment import described
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
+from tests import documents
 from tests.chart.render import BGP, CHART, VALUES, by_key, comparable, golden, helm, render
 from tools import chart
 
 pytestmark = pytest.mark.timeout(600)
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+DEFAULTS = documents.parse((CHART / "values.yaml").read_text())
 CHOSEN_BY_THE_CHART = {
     "operator": {"metrics_address", "health_address", "leader_election", "namespace"},
     "agent": {"metrics_address", "probe_address", "nftlb", "daemon_set", "sysctl_dir", "namespace"},
@@ -36,7 +37,7 @@ def test_lint_finds_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
-    rendered, seen = comparable(render(VALUES[name])), yaml.safe_load(golden(name).read_text())
+    rendered, seen = comparable(render(VALUES[name])), documents.parse(golden(name).read_text())
     assert rendered.keys() == seen.keys()
     for key, body in rendered.items():
         assert body == seen[key], f"{key} has changed; if it is right: python -m tests.chart.render"

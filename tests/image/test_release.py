@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import kube_nftlb
 from lab import debian, programs
+from tests import documents
 from tests.chart.render import by_key, helm, render
 from tests.functional.cluster import eventually
 from tests.image import build
@@ -119,4 +119,4 @@ def test_image_and_chart_are_published_and_installed_from_there(registry: str) -
     where = (f"oci://{registry}/charts/kube-nftlb", "--version", kube_nftlb.__version__, "--plain-http")
     done = helm("template", "kube-nftlb", *where, "--namespace", "kube-nftlb-system", values={})
     assert done.returncode == 0, done.stderr
-    assert by_key([body for body in yaml.safe_load_all(done.stdout) if body]) == by_key(render({}))
+    assert by_key(documents.parse_all(done.stdout)) == by_key(render({}))
