@@ -176,7 +176,8 @@ class Blueprint:
         return Component(ETCD, None, self._command("etcd", {**flags.etcd(self.files), **self._settings(ETCD, None)}))
 
     def _api_server(self) -> Component:
-        return Component(API_SERVER, None, self._command("kube-apiserver", flags.api_server(self.files)))
+        own = {**flags.api_server(self.files), **self._settings(API_SERVER, None)}
+        return Component(API_SERVER, None, self._command("kube-apiserver", own))
 
     def _controller_manager(self) -> Component:
         own = flags.controller_manager(self.files, with_containers=self.runtime == CONTAINERS)

@@ -11,11 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lab.components import API_SERVER, ETCD
 from lab.lab import Lab
 from lab.state import LabFiles
 
 FIGURES_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
 """The folder for the figures of a run, if they are kept."""
+_HASTE = {
+    # It need not outlive a power failure, and a disk that others keep busy would hold up all of its writes.
+    ETCD: {"unsafe-no-fsync": "true"},
+    # A test that made hundreds of objects deletes its namespaces: by default one object of a kind after the other.
+    API_SERVER: {"delete-collection-workers": "16"},
+}
+"""Flags for labs of tests alone: benchmarks have those that a cluster has by default."""
 _RUN = "KUBE_NFTLB_TEST_RUN"
 """The id of the run: that of its first process, which its workers inherit."""
 
@@ -43,14 +51,11 @@ def _locked(kind: str) -> Iterator[Path]:
 
 
 def up(name: str, *, settings: Mapping[str, Mapping[str, str]] | None = None, **options: Any) -> Lab:
-    """Start a lab as ``Lab.up`` does, but its etcd does not wait for the disk unless the run's figures are kept.
-
-    It need not outlive a power failure, and a disk that others keep busy would hold up all of its writes.
-    """
+    """Start a lab as ``Lab.up`` does, but with ``_HASTE`` unless the run's figures are kept."""
     _folder().mkdir(exist_ok=True)
     (_folder() / f"{name}.lab").touch()
-    etcd = {} if FIGURES_VARIABLE in os.environ else {"unsafe-no-fsync": "true"}
-    return Lab.up(name, settings={**(settings or {}), "etcd": etcd}, **options)
+    haste = {} if FIGURES_VARIABLE in os.environ else _HASTE
+    return Lab.up(name, settings={**(settings or {}), **haste}, **options)
 
 
 def shared(kind: str, prepare: Callable[[Lab], None] = lambda _: None, **options: Any) -> Lab:

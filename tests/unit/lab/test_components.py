@@ -70,8 +70,9 @@ def test_flannel_runs_on_each_node_of_a_lab_that_has_its_program() -> None:
     assert [each.name for each in made.all()].count("flanneld") == 2
 
 
-def test_etcd_has_its_own_flags_and_those_of_the_settings() -> None:
-    settings = {"etcd": {"unsafe-no-fsync": "true"}}
+def test_etcd_and_the_api_server_have_their_own_flags_and_those_of_the_settings() -> None:
+    settings = {"etcd": {"unsafe-no-fsync": "true"}, "apiserver": {"delete-collection-workers": "16"}}
     made = Blueprint(LabFiles(Path("/lab")), plan_nodes(1), "none", PROGRAMS, settings=settings)
-    etcd, _ = made.control_plane()
+    etcd, api_server = made.control_plane()
     assert {"--data-dir=/lab/etcd", "--unsafe-no-fsync=true"} <= set(etcd.argv)
+    assert {"--authorization-mode=RBAC", "--delete-collection-workers=16"} <= set(api_server.argv)
