@@ -1,5 +1,6 @@
 """Parsing of the documents: fenced blocks, links, headings. No I/O."""
 
+import functools
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     output: str
 
 
+@functools.cache
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page, in their order."""
     found, comment = [], ""
@@ -112,6 +114,7 @@ def links(text: str) -> list[str]:
     return [str(token.attrs["href"]) for token in _inside(text) if token.type == "link_open"]
 
 
+@functools.cache  # many links lead to one page
 def anchors(text: str) -> set[str]:
     """The anchors of a page: its headings, as GitHub writes them."""
     tokens = MarkdownIt().parse(text)
