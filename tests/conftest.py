@@ -1,57 +1,32 @@
 """The distribution of tests over processes, the labs that these share, and how long all that took."""
 
-import functools
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import durations, labs
+from tests import distribution, durations, labs, slow
 from tests.durations import Durations
 
 # The same examples in each run, however busy the machine is: no harmless change fails by chance.
 settings.load_profile("ci")
 
-_TESTS = Path(__file__).parent
-_DURATIONS = _TESTS.parent / ".ci/durations.json"
+_DURATIONS = "KUBE_NFTLB_TEST_DURATIONS"
+"""The variable that names the file for how long all tests took: .ci/test has it for whole runs."""
 _FAILURES = "failures"
 """The key of pytest's cache for what the tests that failed in the last run said."""
-_ORDER = ("e2e", "functional", "image", "docs", "contract", "chart", "unit")
-"""Those that take longest first: short ones fill the gaps at the end."""
-_SHARING = ("functional", "functional/conformance", "functional/features")
-"""The folders whose tests share a lab and disturb nobody: any process may run any of them."""
-_DISTURBING = {
-    "functional/disturbing": ("disturbed",),
-    "functional/faults": ("disturbed",),
-    "functional/features/disturbing": ("disturbed by features", "disturbed by more features"),
-    "functional/features/announcing": ("announcing",),
-    "functional/features/announcing_bgp": ("bgp",),
-    "functional/features/gateway": ("gateway",),
-    "functional/features/operations": ("operations",),
-    "functional/conformance/disturbing": ("conformance disturbed",),
-}
-"""The labs of tests that disturb each other, among which a folder's files take turns; a process runs all of a lab's."""
-
-
-@functools.cache
-def _has_fixtures_of_its_own(file: Path) -> bool:
-    return any(f'scope="{scope}"' in file.read_text() for scope in ("module", "package"))
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
     """Tests that share a fixture of their module, or disturb others, stay together; all others go one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = _TESTS.parent / nodeid.partition("::")[0]
-        folder = file.parent.relative_to(_TESTS).as_posix()
-        if labs_of_folder := _DISTURBING.get(folder):
-            return labs_of_folder[sorted(file.parent.glob("test_*.py")).index(file) % len(labs_of_folder)]
-        if folder.partition("/")[0] == "unit" or file.name == "test_pages.py":
-            return nodeid
-        return nodeid if folder in _SHARING and not _has_fixtures_of_its_own(file) else str(file)
+        return distribution.together(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,24 +36,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
     return _Scheduling(config, log)
 
 
-def _recorded() -> dict[str, float]:
-    """The seconds that each test took in the last run that noted it."""
-    if not _DURATIONS.exists():
-        return {}
-    return {nodeid: sum(phases.values()) for nodeid, phases in json.loads(_DURATIONS.read_text())["tests"].items()}
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by ``_ORDER``, and where any process may run them, those that took longest first."""
-    took = _recorded()
-
-    def key(item: pytest.Item) -> tuple[int, bool, float]:
-        folder = item.path.parent.relative_to(_TESTS).as_posix()
-        shares = folder in _SHARING and not _has_fixtures_of_its_own(item.path)
-        return _ORDER.index(folder.partition("/")[0]), shares, -took.get(item.nodeid, 0) if shares else 0
-
-    items.sort(key=key)
+    """Sort the tests: those that take longest first."""
+    key = distribution.order([item.nodeid for item in items], slow.seconds())
+    items.sort(key=lambda item: key(item.nodeid))
 
 
 class _Watch:
@@ -119,13 +81,15 @@ class _Watch:
             terminalreporter.section("durations")
             for line in self._durations.table(durations.budgets(), self._starts):
                 terminalreporter.line(line)
-            _DURATIONS.write_text(json.dumps(_merged(self._durations.record(self._starts)), indent=0) + "\n")
+            if file := os.environ.get(_DURATIONS):
+                _add(self._durations.record(self._starts), Path(file))
 
 
-def _merged(record: dict[str, object]) -> dict[str, object]:
-    """The record of this run, with what an earlier run noted of tests that did not run now."""
-    earlier = json.loads(_DURATIONS.read_text()) if _DURATIONS.exists() else {"tests": {}}
-    return {**record, "tests": {**earlier["tests"], **record["tests"]}}  # type: ignore[dict-item]  # as JSON gives it
+def _add(record: dict[str, Any], file: Path) -> None:
+    """Add what took how long to what earlier parts of this run noted."""
+    earlier = json.loads(file.read_text()) if file.exists() else {"tests": {}, "starts": []}
+    tests, starts = {**earlier["tests"], **record["tests"]}, [*earlier["starts"], *record["starts"]]
+    file.write_text(json.dumps({"tests": tests, "starts": starts}, indent=0) + "\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:

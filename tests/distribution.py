@@ -1,0 +1,74 @@
+"""Which tests stay together in one process, and which start first. Reads the tests' files."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_FIRST = ("e2e", "image")
+"""One chain of tests each, longer than all else."""
+_ORDER = (*_FIRST, "docs", "functional", "contract", "chart", "unit")
+"""The order of what is not known to be slow: short tests fill the gaps at the end."""
+_SHARING = ("functional", "functional/conformance", "functional/features")
+"""The folders whose tests share a lab and disturb nobody: any process may run any of them."""
+_DISTURBING = {
+    "functional/disturbing": ("disturbed",),
+    "functional/faults": ("disturbed",),
+    "functional/features/disturbing": ("disturbed by features", "disturbed by more features"),
+    "functional/features/announcing": ("announcing",),
+    "functional/features/announcing_bgp": ("bgp",),
+    "functional/features/gateway": ("gateway",),
+    "functional/features/operations": ("operations",),
+    "functional/conformance/disturbing": ("conformance disturbed",),
+}
+"""The labs of tests that disturb each other, among which a folder's files take turns; a process runs all of a lab's."""
+
+
+def together(nodeid: str) -> str:
+    """Return what has the same name for all tests that stay together: a lab, a file, or the test by itself."""
+    return _together(nodeid.partition("::")[0]) or nodeid
+
+
+@functools.cache
+def _together(file: str) -> str:
+    """Return the lab or the file whose tests stay together, or nothing if tests of this file go one by one."""
+    path = ROOT / file
+    folder = _folder(file)
+    if labs_of_folder := _DISTURBING.get(folder):
+        return labs_of_folder[sorted(path.parent.glob("test_*.py")).index(path) % len(labs_of_folder)]
+    if folder == "unit/benchmarks":
+        # They read and compute the same of the published records.
+        return file
+    if folder.partition("/")[0] == "unit" or path.name == "test_pages.py" or shares_a_lab(file):
+        return ""
+    return file
+
+
+def shares_a_lab(file: str) -> bool:
+    """Return True for a file whose tests share a lab with others, which any of them may start."""
+    return _folder(file) in _SHARING and not _has_fixtures_of_its_own(file)
+
+
+def order(nodeids: Iterable[str], seconds: Mapping[str, int]) -> Callable[[str], tuple[bool, int, int, bool]]:
+    """Return the key by which to sort tests: first those that, with all that stays together, take longest."""
+    totals: Counter[str] = Counter()
+    for nodeid in nodeids:
+        totals[together(nodeid)] += seconds.get(nodeid, 0)
+
+    def key(nodeid: str) -> tuple[bool, int, int, bool]:
+        file = nodeid.partition("::")[0]
+        suite = _folder(file).partition("/")[0]
+        return suite not in _FIRST, -totals[together(nodeid)], _ORDER.index(suite), shares_a_lab(file)
+
+    return key
+
+
+def _folder(file: str) -> str:
+    return Path(file).parent.relative_to("tests").as_posix()
+
+
+@functools.cache
+def _has_fixtures_of_its_own(file: str) -> bool:
+    text = (ROOT / file).read_text()
+    return any(f'scope="{scope}"' in text for scope in ("module", "package"))
