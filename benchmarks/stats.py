@@ -1,5 +1,6 @@
 """Medians, spreads and ratios. Computation only."""
 
+import functools
 import random
 import statistics
 from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
     Raises ValueError if their numbers differ.
     """
-    return _bootstrap([our / their for our, their in _rounds(ours, theirs)])
+    return _bootstrap(tuple(our / their for our, their in _rounds(ours, theirs)))
 
 
 def share(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> Interval | None:
@@ -60,7 +61,7 @@ def share(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> In
 
 def difference(ours: Sequence[float], theirs: Sequence[float], share: float) -> Interval:
     """Return the median of our values minus a share of theirs, measured as for ``ratio``; also for negative values."""
-    return _bootstrap([our - share * their for our, their in _rounds(ours, theirs)])
+    return _bootstrap(tuple(our - share * their for our, their in _rounds(ours, theirs)))
 
 
 def _rounds(ours: Sequence[float], theirs: Sequence[float]) -> Iterable[tuple[float, float]]:
@@ -69,7 +70,8 @@ def _rounds(ours: Sequence[float], theirs: Sequence[float]) -> Iterable[tuple[fl
     return zip(ours, theirs, strict=True)
 
 
-def _bootstrap(values: Sequence[float]) -> Interval:
+@functools.cache  # a report asks several times for the same
+def _bootstrap(values: tuple[float, ...]) -> Interval:
     value = statistics.median(values)
     # Seeded: the same records give the same report.
     chance = random.Random(_SEED)  # noqa: S311

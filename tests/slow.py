@@ -16,8 +16,8 @@ RECORD = ROOT / ".ci/durations.json"
 _FILE = Path(__file__).parent / "slow.toml"
 _STEP_S = 5
 _HEADER = """\
-# The seconds of tests that take over 5, rounded to 5: these start first. `python -m tests.slow` renews it after `make test`
-# or `make test-rest`, of the tests that ran. What differs little stays, so that only real changes show.
+# The seconds of tests that take over 5, rounded to 5: these start first. `python -m tests.slow` renews it after
+# `make test` or `make test-rest`, of the tests that ran. What differs little stays, so that only real changes show.
 """
 
 
