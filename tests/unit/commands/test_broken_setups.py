@@ -116,7 +116,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     started["stranger"] = Server(("127.0.0.1", 0), answers(200, ""))
     started["stranger"].socket = tls.wrap_socket(started["stranger"].socket, server_side=True)
     for server in started.values():
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield {
         name: f"{'https' if name in ('stranger', 'plain') else 'http'}://127.0.0.1:{server.server_port}"
         for name, server in started.items()
