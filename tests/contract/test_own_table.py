@@ -12,14 +12,19 @@ from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port, pool_ranges
 from kube_nftlb.agent.table.layout import (
     ANSWERED_HERE,
+    BACKEND_MARKS,
     BACKEND_SOURCES,
+    GIVEN_UP,
     HAIRPIN,
     LISTENERS,
+    MARKED,
+    MARKS,
     NO_ENDPOINTS,
     NOT_FROM_NODE,
     POLICY,
     POOL_RANGES,
     POOLS,
+    SERVED_ADDRESSES,
     SOURCE_RANGES,
     SOURCES,
     TABLE,
@@ -55,7 +60,7 @@ class Node:
         return await self.verifier.drift()
 
     async def give(self, owners: Mapping[str, Contents]) -> None:
-        await self.table.update(owners)
+        assert not await self.table.update(owners)
         assert await self.drift() is None
 
 
@@ -166,17 +171,21 @@ async def test_only_root_connects_to_the_port_of_nftlb(node: Node) -> None:
         assert connects(port)
 
 
+SETS = (LISTENERS, GIVEN_UP, ANSWERED_HERE, NOT_FROM_NODE, MARKED, SERVED_ADDRESSES)
+"""Those without a value; all others are maps."""
+
+
 def looked_up(name: str) -> Element:
     """Any element of one of the maps and sets that all farms share."""
     scope, _, family = name.rpartition("-")
     ip = "fd00::1" if family == "ip6" else "10.96.0.1"
     if scope == HAIRPIN:
         return Element(name, f"{ip} . {ip}")
-    key = ip if scope.endswith("-all") else f"tcp . {ip} . 80"
-    if scope == BACKEND_SOURCES:
-        return Element(name, f"{key} . {ip}", ip)
-    value = "" if scope.startswith((LISTENERS, ANSWERED_HERE, NOT_FROM_NODE)) else ip if scope == SOURCES else "drop"
-    return Element(name, key, value)
+    key = ip if scope.endswith("-all") or scope == SERVED_ADDRESSES else f"tcp . {ip} . 80"
+    if scope in (BACKEND_SOURCES, BACKEND_MARKS):
+        key += f" . {ip}"
+    values = {SOURCES: ip, BACKEND_SOURCES: ip, MARKS: "0x1", BACKEND_MARKS: "0x1"}
+    return Element(name, key, "" if scope.removesuffix("-all") in SETS else values.get(scope, "drop"))
 
 
 async def test_the_rules_come_and_go_with_what_they_look_up(node: Node) -> None:
