@@ -1,7 +1,6 @@
 """Farms that remember clients, against a real kernel: what they cost others, what is remembered, and for how long."""
 
 import asyncio
-import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.builders import farm, raw_backend
 from tests.contract.affinity_cost import CROWDS, STICKY, Crowd, Stopwatch, apply
 from tests.contract.nftables_node import HERE, VIPS, Node, ask, listed, nft, reached, spec
 from tests.contract.servers import ENDPOINTS
+from tests.processor_time import processor_time
 
 CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
 
@@ -55,12 +55,9 @@ async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number
     for count in (200, 800):
         await apply(node, Crowd(count, lambda _: 5).changes())
         again = await Node.open(tmp_path)
-        # The collector would look at all that the tests before this one have left, at any time.
-        gc.disable()
-        begun = time.process_time()
-        await again.engine._table.load()  # noqa: SLF001 - the part of it that grows
-        seconds.append(time.process_time() - begun)
-        gc.enable()
+        with processor_time() as taken:
+            await again.engine._table.load()  # noqa: SLF001 - the part of it that grows
+        seconds.append(taken.seconds)
         assert dict(again.engine.sent) == dict(node.engine.sent)
         assert await again.engine.drift() is None
         again.close()

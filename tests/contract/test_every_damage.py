@@ -25,7 +25,8 @@ from tests.contract.test_groups import grouped
 
 pytestmark = pytest.mark.timeout(600)
 
-WITHIN_S = 2
+WITHIN_S = 10
+"""For one damage, on a busy machine; otherwise a tenth of a second is enough."""
 PODS: Mapping[Family, list[str]] = {"ipv4": ["10.244.0.0/24"]}
 FARMS = {
     "plain": spec(VIPS[0], *ENDPOINTS[:3]),
