@@ -32,7 +32,7 @@ class Network:
         self.pid = self._process.pid
         self.path = Path(f"/proc/{self.pid}/ns/net")
         own = Path("/proc/self/ns/net").readlink()
-        _until(lambda: self.path.readlink() != own, "the namespace is there")
+        until(lambda: self.path.readlink() != own, "the namespace is there")
         self.run("sysctl", "-qw", _NO_PROBES_OF_ITS_OWN, "net.ipv6.conf.all.disable_ipv6=0")
         self.run("ip", "link", "set", "lo", "up")
 
@@ -106,10 +106,10 @@ class Agent:
 
     def connect(self) -> None:
         """Connect, as an agent that restarts does."""
-        _until(self._path.exists, "the responder listens")
+        until(self._path.exists, "the responder listens")
         self._socket.close()
         self._socket = socket.socket(socket.AF_UNIX)
-        _until(lambda: self._socket.connect_ex(str(self._path)) == 0, "the responder accepts")
+        until(lambda: self._socket.connect_ex(str(self._path)) == 0, "the responder accepts")
         self._socket.settimeout(0.01)
         self._received = b""
         self.events: list[Event] = []
@@ -118,7 +118,7 @@ class Agent:
         deadline = time.monotonic() + seconds
         self._socket.sendall(messages.encode(msgspec.structs.replace(state, deadline=deadline)))
 
-    def wait(self, kind: type[_EventT], seconds: float = 3.0) -> _EventT:
+    def wait(self, kind: type[_EventT], seconds: float = 10.0) -> _EventT:
         """Return the next event of a kind; others before it are dropped."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -171,7 +171,7 @@ def segment() -> Iterator[Segment]:
         yield Segment(stack)
 
 
-def _until(happened: Callable[[], bool], what: str) -> None:
+def until(happened: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 10
     while not happened():
         assert time.monotonic() < deadline, f"not within ten seconds: {what}"

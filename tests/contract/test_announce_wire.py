@@ -18,7 +18,7 @@ from kube_nftlb.announce.wire.links import Link
 from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, State, Yielded
 from kube_nftlb.announce.wire.sending import packed
 from kube_nftlb.announce.wire.time_slices import SHORTEST_NS
-from tests.contract.segment import BRIDGE, Agent, Host, Network, Segment, segment, usable
+from tests.contract.segment import BRIDGE, Agent, Host, Network, Segment, segment, until, usable
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root: network namespaces")
 
@@ -111,10 +111,7 @@ def test_a_client_that_checks_whether_the_node_is_still_there_gets_an_answer(lab
     lab.agent.wait(LinkChanged)
     # The kernel asks by unicast while an entry is in this state (neighbour unreachability detection).
     lab.client.run("ip", "neigh", "replace", ip, "lladdr", lab.node.mac, "nud", "probe", "dev", Host.link)
-    deadline = time.monotonic() + 3
-    while "REACHABLE" not in (told := lab.client.run("ip", "neigh", "show", ip)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert "REACHABLE" in told
+    until(lambda: "REACHABLE" in lab.client.run("ip", "neigh", "show", ip), "it is still there")
 
 
 @FAMILIES
@@ -123,10 +120,7 @@ def test_a_client_that_knew_another_node_learns_of_the_new_one(lab: Lab, ip: str
     # The kernel ignores ARP for an entry that is younger than a second (locktime).
     time.sleep(1.1)
     lab.agent.want(State(0, BOTH))
-    deadline = time.monotonic() + 2
-    while lab.client.known(ip) != lab.node.mac and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert lab.client.known(ip) == lab.node.mac
+    until(lambda: lab.client.known(ip) == lab.node.mac, "it is at the new one")
 
 
 @FAMILIES
@@ -141,13 +135,14 @@ def test_a_handover_takes_three_frames_and_rest_none(lab: Lab, ip: str) -> None:
 
 def test_many_addresses_are_announced_at_most_200_times_a_second(lab: Lab) -> None:
     link = lab.client.open()
+    began, frames = time.monotonic(), 0
     lab.agent.want(State(0, tuple(Place(f"192.0.2.{number}", Host.link) for number in range(20, 180))))
-    times = []
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        times += [time.monotonic() for _ in link.read()]
+    while frames < 160 or time.monotonic() < began + 1:
+        frames += len(list(link.read()))
+        took = time.monotonic() - began
+        assert took < 10, "each once"
+        assert frames <= 25 + 180 * took, "at once 20, then 180 a second, and five of others"
         time.sleep(0.002)
-    assert 160 <= len(times) <= 205, "each once, and of the repetitions what the rate leaves"
     link.close()
 
 
@@ -156,12 +151,11 @@ def test_a_host_that_wants_the_ipv6_address_finds_that_it_is_used(lab: Lab) -> N
     lab.agent.wait(LinkChanged)
     lab.client.run("sysctl", "-qw", f"net.ipv6.conf.{Host.link}.accept_dad=1")
     lab.client.run("ip", "address", "add", f"{SIX}/64", "dev", Host.link)
-    deadline = time.monotonic() + 5
-    while "dadfailed" not in (told := lab.client.run("ip", "address")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    lab.client.run("ip", "address", "del", f"{SIX}/64", "dev", Host.link)
-    lab.client.run("sysctl", "-qw", f"net.ipv6.conf.{Host.link}.accept_dad=0")
-    assert "dadfailed" in told
+    try:
+        until(lambda: "dadfailed" in lab.client.run("ip", "address"), "it finds so")
+    finally:
+        lab.client.run("ip", "address", "del", f"{SIX}/64", "dev", Host.link)
+        lab.client.run("sysctl", "-qw", f"net.ipv6.conf.{Host.link}.accept_dad=0")
 
 
 @FAMILIES
@@ -200,8 +194,8 @@ def test_a_hung_agent_falls_silent_by_itself_and_a_restarted_one_does_not(lab: L
     lab.agent.connect()
     assert lab.agent.wait(Ready).holds, "an agent that restarts finds its addresses answered for"
     assert lab.client.neighbour(ip) == lab.node.mac
-    assert not lab.agent.wait(Ready, 6).holds
-    assert 4.5 <= time.monotonic() - began <= 5.5
+    assert not lab.agent.wait(Ready, 10).holds
+    assert 4.5 <= time.monotonic() - began <= 10, "5 s, and what a busy machine adds"
     lab.client.forget()
     assert lab.client.neighbour(ip) == ""
 
@@ -210,15 +204,9 @@ def test_a_switch_that_snoops_forwards_solicitations_for_as_long_as_the_address_
     group = "ff02::1:ff0b:c"
     lab.agent.want(State(0, BOTH))
     lab.agent.wait(LinkChanged)
-    deadline = time.monotonic() + 3
-    while group not in lab.segment.groups(lab.node) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert group in lab.segment.groups(lab.node)
+    until(lambda: group in lab.segment.groups(lab.node), "it forwards them")
     lab.agent.want(State(0))
-    deadline = time.monotonic() + 5
-    while group in lab.segment.groups(lab.node) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert group not in lab.segment.groups(lab.node)
+    until(lambda: group not in lab.segment.groups(lab.node), "it forwards them no more")
 
 
 @FAMILIES
@@ -235,7 +223,7 @@ def test_a_holder_that_stands_still_is_silent_and_is_heard_when_it_goes_on(lab: 
     watching.want(State(0, watch=(Peer(ip, Host.link, lab.node.mac),)))
     silent = watching.wait(Silent)
     assert (silent.ip, silent.link, silent.mac) == (ip, Host.link, lab.node.mac)
-    assert 1.0 <= time.monotonic() - began <= 2.3
+    assert 1.0 <= time.monotonic() - began <= 3.3, "two seconds at most, and what a busy machine adds"
     lab.agent.process.send_signal(signal.SIGCONT)
     assert watching.wait(Heard) == Heard(ip, Host.link, lab.node.mac)
     watching.close()
