@@ -136,7 +136,7 @@ async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node:
 async def test_established_connections_outlive_flush_ruleset_while_the_agent_runs() -> None:
     keeping = asyncio.create_task(keep_nat.run())
     with socket.create_server((ENDPOINTS[0], 9090)) as server:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while keep_nat.TABLE not in listed("tables"):
                 await asyncio.sleep(0.01)
         nft("add table inet before; add chain inet before to { type nat hook output priority -110; }")

@@ -424,7 +424,6 @@ class Testbed(Cluster):
         udp: bool = False,
         keeps_address: bool = False,
         is_masqueraded: bool = False,
-        seconds: float = 30,
     ) -> None:
         """Wait until connections reach all of these pods and no other; those see the client's address, or must not."""
         wanted = {pod.name for pod in pods}
@@ -441,13 +440,13 @@ class Testbed(Cluster):
             )
 
         try:
-            eventually(check, "", seconds)
+            eventually(check, "")
         except AssertionError:
             seen = dict(self.outcomes(where, host, port, 10, udp=udp))
             peers = sorted({answer.peer for answer in answers})
             raise AssertionError(
-                f"{where} reaches {seen} at {host} port {port}/{'udp' if udp else 'tcp'}, not {sorted(wanted)}, "
-                f"after {seconds} s; they last saw it as {peers}{f', it is {own}' if own else ''}"
+                f"{where} reaches {seen} at {host} port {port}/{'udp' if udp else 'tcp'}, not {sorted(wanted)}; "
+                f"they last saw it as {peers}{f', it is {own}' if own else ''}"
             ) from None
 
     @staticmethod

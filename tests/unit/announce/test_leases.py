@@ -60,7 +60,7 @@ async def test_a_watch_tells_what_there_is_and_what_changes() -> None:
     leases, seen, listed = KubeLeases(kube, "here", "one"), dict[str, Record](), asyncio.Event()
     held = await leases.write(claim(NOBODY))
     watching = asyncio.create_task(leases.watch(seen.__setitem__, listed.set))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await listed.wait()
         assert seen == {IP: held}
         taken = await KubeLeases(kube, "here", "two").write(claim(held))
@@ -103,7 +103,7 @@ async def test_a_list_with_an_older_lease_than_is_known_ends_the_watch() -> None
     kube.bookmark(int(held.version) + 10)
     taken = await KubeLeases(kube, "here", "two").write(claim(held))
     watching = asyncio.create_task(leases.watch(lambda *_: None, listed.set))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await listed.wait()
         kube.watch_errors.append(errors.ExpiredError(410, "Expired", "too old resource version"))
         raw = kube.find(LEASES, "address-192-0-2-10", "here") or {}

@@ -180,7 +180,7 @@ class Kernel:
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
 

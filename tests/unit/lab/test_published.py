@@ -130,7 +130,7 @@ def test_a_site_that_does_not_answer_is_given_up_within_seconds(
         began = time.monotonic()
         with pytest.raises(errors.LabError, match=r"does not give them: .*(no answer within|refused)"):
             published.fetch(SUMS, tmp_path, lambda *_: None)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_url_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

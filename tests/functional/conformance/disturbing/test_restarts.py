@@ -26,7 +26,7 @@ def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
     with bed.steady(client, before.ip()) as failures:
         bed.restart_proxy()
         after = service().endpoints(*pods.servers[:2])
-        bed.reach(client, pods.servers[:2], after.ip(), seconds=60)
+        bed.reach(client, pods.servers[:2], after.ip())
         bed.reach(client, pods.servers, before.ip())
     assert failures == [], "the rules survive the daemon"
 
@@ -49,7 +49,7 @@ def test_api_server_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
         eventually(is_back, "the API server takes a Service again", 30)
         (after,) = made
         after.endpoints(*pods.servers[:2])
-        bed.reach(client, pods.servers[:2], after.ip(), seconds=30)
+        bed.reach(client, pods.servers[:2], after.ip())
     assert failures == []
 
 
@@ -67,7 +67,7 @@ def test_rules_are_recreated(bed: Testbed, pods: Pods, service: Make, family: st
     bed.nft(node, "; ".join(f"add table {kind} {table}; delete table {kind} {table}" for kind, table in tables))
     if bed.proxy != "kube-nftlb":
         service()  # kube-proxy notices when it has to write the next time
-    bed.reach(pods.clients[0].where, pods.servers, web.ip(family), seconds=40)
+    bed.reach(pods.clients[0].where, pods.servers, web.ip(family))
 
 
 def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> None:
@@ -92,7 +92,7 @@ def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> Non
         finally:
             for name in components:
                 bed.lab.start(name, node)
-        bed.reach(client, pods.servers, new.ip(), seconds=60)
+        bed.reach(client, pods.servers, new.ip())
         bed.reach(client, pods.servers[:2], stays.ip())
         bed.fail(client, goes.ip())
     assert failures == []
@@ -110,7 +110,7 @@ def test_damage_to_a_chain_is_repaired(bed: Testbed, pods: Pods, service: Make) 
     tables = [each for each in _tables(bed, node) if not each[1].endswith(blueprint_of(""))]
     # All at once: the repair of one makes others anew, which are not there for a moment.
     bed.nft(node, "; ".join(f"flush table {kind} {table}" for kind, table in tables))
-    bed.reach(client, pods.servers, web.ip(), seconds=40)
+    bed.reach(client, pods.servers, web.ip())
 
 
 def _tables(bed: Testbed, node: str) -> list[list[str]]:

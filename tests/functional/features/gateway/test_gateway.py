@@ -95,7 +95,7 @@ def test_nothing_keeps_the_farm_of_a_route_that_is_gone(
     cluster.kubectl("delete", "tcproute", "web", "-n", namespace, f"--cascade={cascade}")
     eventually(lambda: cluster.farm(name, namespace) is None, "the farm is gone")
     # The agents hear of it at the same time as this test.
-    eventually(lambda: not cluster.answers(client, ip, 80, "--timeout", "0.3", number=2), "nobody answers", 5)
+    eventually(lambda: not cluster.answers(client, ip, 80, "--timeout", "0.3", number=2), "nobody answers", 20)
 
 
 def test_the_first_byte_comes_soon(cluster: Cluster, namespace: str, client: str) -> None:

@@ -83,7 +83,7 @@ class Agent:
         return int(head.split()[1]), json.loads(body)
 
     async def until_status(self, port: int, status: int) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while True:
                 # Not while ports are opened and closed: a connection that comes just then may never be answered.
                 for _ in range(10):
@@ -108,7 +108,7 @@ async def serving(ports_max: int | None = None) -> AsyncIterator[Agent]:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not done():
             await asyncio.sleep(0)
 
@@ -306,7 +306,7 @@ async def test_the_mode_is_told_as_kube_proxy_does_once_its_port_is_free(agent: 
         await until(lambda: clock.now() > tried_at + 5 * probes.RETRY_S)
         assert not task.done()
     assert [log["event"] for log in logs] == ["proxy mode port in use by another process, retrying"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await agent.ask(port))[0] != 404:
             await asyncio.sleep(0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
