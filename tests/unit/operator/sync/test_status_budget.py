@@ -122,8 +122,8 @@ async def test_it_slows_down_where_writes_are_slow(writing: Writing) -> None:
 async def test_nodes_that_get_each_status_make_them_fewer(writing: Writing, nodes: int, most: int) -> None:
     writing.budget.set_nodes(nodes)
     writing.add("default", 8000)
-    await asyncio.sleep(30)
+    await asyncio.sleep(22)
     before = len(writing.written)
     await asyncio.sleep(1)
-    assert writing.budget.per_s <= most
-    assert len(writing.written) - before <= most + 4
+    assert writing.budget.per_s == most
+    assert 0.8 * most <= len(writing.written) - before <= most + 4
