@@ -11,7 +11,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
-from tests.builders import farm, raw_farm, raw_policy
+from tests.builders import farm, raw_policy
 from tests.fakes import nft
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
@@ -387,18 +387,6 @@ async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node
     await node.settle(21)
     assert "web--http" in node.engine.farms
     assert node.nft.sets["no-endpoints-ip"]
-
-
-async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: Node) -> None:
-    node.state.put_policy(raw_policy())
-    await node.program([guarded()], 20)
-    await node.restart_agent([raw_policy()])
-    node.list([], 21)
-    node.put_unreadable(WEB, 21, refers=policy_references.raw_references(raw_farm(policies=["list"])))
-    await node.settle(21)
-    assert list(node.engine.farms) == ["web--http"]
-    assert rules_met(node) == DENIES
-    assert not node.nft.sets["no-endpoints-ip"]
 
 
 @pytest.mark.parametrize("type_", ["allow", "deny"])

@@ -1,6 +1,5 @@
 """The engine in the loop: what it sends to nftlb, and what it finds in the kernel."""
 
-import json
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.fakes.conntrack import endpoint, entry
 from tests.fakes.nftlb import PATCHED
 from tests.fakes.node import WEB, until
 from tests.unit.agent.engine.nftlb.conftest import Node
-from tests.views import translated
 
 
 async def test_a_restarted_agent_sends_nothing_if_nothing_has_changed(node: Node) -> None:
@@ -51,15 +49,6 @@ async def test_a_farm_is_deleted_before_another_gets_its_address(node: Node) -> 
     await node.settle(21)
     assert list(node.nftlb.farms) == ["young--http"]
     assert [method for method, _ in node.nftlb.changes[-2:]] == ["DELETE", "POST"]
-
-
-async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: Node) -> None:
-    node.nftlb.answer("POST", "/farms", json.dumps({"farms": [translated(farm()).wire()]}).encode())
-    node.list([farm("thief")], 20)
-    node.put_unreadable(WEB, 20)
-    await node.settle(20)
-    assert list(node.nftlb.farms) == ["web--http"]
-    assert node.loop.progress.problems[FarmKey("default", "thief")].reason == "AddressInUse"
 
 
 async def test_drift_while_stale_connections_are_cleaned_up_is_detected(
@@ -243,19 +232,6 @@ async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(node: 
     await node.program([], 21)
     await node.connections.look()
     assert node.conntrack.entries == []
-
-
-async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node) -> None:
-    other = [{"ip": "10.96.0.11", "ports": "80"}]
-    await node.program([farm()], 20)
-    node.nft.lacks = ("queue num",)
-    node.put(farm(addresses=other, queue=3, generation=2, version=21))
-    await node.change(farm("late--http", version=22))
-    assert list(node.nftlb.farms) == ["web--http"]
-    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressInUse"
-    node.put(farm(addresses=other, generation=3, version=23))
-    await until(lambda: set(node.nftlb.farms) == {"web--http", "late--http"})
-    await until(lambda: not node.loop.progress.problems)
 
 
 async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(

@@ -103,6 +103,7 @@ async def test_a_new_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: 
     await node.settle(21)
     assert list(node.nftlb.farms) == ["web--http"]
     assert rules_met(node) == DENIES
+    assert not node.nft.sets["no-endpoints-ip"]
     assert openings == set()
 
 
