@@ -1,6 +1,7 @@
 """The requirements of Kubernetes' conntrack.go: UDP flows that outlive their endpoint, and TCP out of its window."""
 
 import contextlib
+import itertools
 import socket
 import struct
 import time
@@ -44,20 +45,34 @@ def moves(asker: socket.socket, to: Pod) -> None:
     eventually(lambda: udp_answer(asker) == to.name, f"the flow goes to {to.name}", 30)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("way", ["NodePort", "ClusterIP", "ClusterIP Local", "hostNetwork"])
+@pytest.mark.parametrize(
+    ("way", "family"),
+    [
+        *itertools.product(("NodePort", "ClusterIP", "ClusterIP Local", "hostNetwork"), FAMILIES),
+        *itertools.product(("LoadBalancer", "LoadBalancer to another node"), FAMILIES[:1]),
+    ],
+)
 def test_udp_moves_when_the_server_cycles(bed: Testbed, pods: Pods, service: Make, family: str, way: str) -> None:
-    """should be able to preserve UDP traffic when server pod cycles for a (NodePort | ClusterIP ...) service"""
+    """should be able to preserve UDP traffic when server pod cycles for a (NodePort | ClusterIP ...) service /
+    for a LoadBalancer service (2 tests)"""
+    is_balanced = way.startswith("LoadBalancer")
     policy = "Local" if way == "ClusterIP Local" else "Cluster"
-    dns = service(ports=[UDP], type="NodePort", internalTrafficPolicy=policy)
-    one, two = pods.servers[0], pods.second
+    dns = service(ports=[UDP], type="LoadBalancer" if is_balanced else "NodePort", internalTrafficPolicy=policy)
+    one, two = pods.servers[0], pods.servers[1] if way.endswith("another node") else pods.second
     dns.endpoints(one)
-    where = {"NodePort": CLIENT, "hostNetwork": bed.nodes[0]}.get(way, pods.clients[0].where)
-    host, port = (
-        (bed.node_ip(bed.nodes[0], family), dns.node_port("udp")) if way == "NodePort" else (dns.ip(family), 80)
-    )
-    bed.reach(where, [one], host, port, udp=True)
-    with flow(bed, where, host, port) as asker:
+    where, host, port = pods.clients[0].where, dns.ip(family), 80
+    with contextlib.ExitStack() as stack:
+        if way == "hostNetwork":
+            where = bed.nodes[0]
+        elif way == "NodePort":
+            where, host, port = CLIENT, bed.node_ip(bed.nodes[0], family), dns.node_port("udp")
+        elif is_balanced:
+            ips = bed.new_ips()
+            dns.ingress(*ips.values())
+            where, host = CLIENT, ips[family]
+            stack.enter_context(bed.route(host, bed.nodes[0]))
+        bed.reach(where, [one], host, port, udp=True)
+        asker = stack.enter_context(flow(bed, where, host, port))
         moves(asker, one)
         dns.endpoints(one, two)
         time.sleep(0.3)

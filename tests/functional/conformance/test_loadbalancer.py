@@ -18,7 +18,6 @@ from tests.functional.conformance.testbed import (
     Testbed,
     ports,
     terminating,
-    udp_answer,
     with_port,
 )
 
@@ -229,20 +228,6 @@ def test_session_affinity(bed: Testbed, pods: Pods, balanced: Make, ips: dict[st
         eventually(lambda: len(bed.answering(CLIENT, ips["ipv4"], number=15)) == 1, "one pod answers one client")
 
 
-@pytest.mark.parametrize("other", ["same", "different"])
-def test_udp_moves_when_the_server_cycles(
-    bed: Testbed, pods: Pods, balanced: Make, ips: dict[str, str], other: str
-) -> None:
-    """should be able to preserve UDP traffic when server pod cycles for a LoadBalancer service (2 tests)"""
-    dns = balanced(ports=[UDP])
-    after = pods.second if other == "same" else pods.servers[1]
-    dns.endpoints(pods.servers[0])
-    with bed.route(ips["ipv4"], bed.nodes[0]), bed.udp_socket(CLIENT, ips["ipv4"], 80) as asker:
-        eventually(lambda: udp_answer(asker) == pods.servers[0].name, "the first pod answers")
-        dns.endpoints(after)
-        eventually(lambda: udp_answer(asker) == after.name, "the flow goes to the second")
-
-
 @pytest.mark.parametrize("policy", ["Cluster", "Local"])
 def test_rolling_update(bed: Testbed, balanced: Make, start: Start, ips: dict[str, str], policy: str) -> None:
     """should not have connectivity disruption during rolling update with externalTrafficPolicy=Cluster / Local"""
@@ -325,20 +310,6 @@ def test_no_local_endpoint_is_no_refusal(bed: Testbed, pods: Pods, balanced: Mak
         bed.refuse(CLIENT, ip)
         web.endpoints(pods.servers[1])
         bed.reach(CLIENT, pods.servers[1:2], ip)
-
-
-def test_same_port_of_different_protocols(bed: Testbed, pods: Pods, balanced: Make, ips: dict[str, str]) -> None:
-    """should serve endpoints on same port and different protocol for internal traffic on Type LoadBalancer"""
-    web, client = balanced(ports=[HTTP, UDP]), pods.clients[0].where
-    web.endpoints(pods.servers[0], slice_name="tcp", ports=[HTTP])
-    web.endpoints(pods.servers[1], slice_name="udp", ports=[UDP])
-    for host in (web.ip(), ips["ipv4"]):
-        bed.reach(client, pods.servers[:1], host)
-        bed.reach(client, pods.servers[1:2], host, udp=True)
-    web.edit(ports=[UDP])
-    for host in (web.ip(), ips["ipv4"]):
-        bed.reach(client, pods.servers[1:2], host, udp=True)
-        bed.fail(client, host)
 
 
 def test_serving_terminating_and_affinity(bed: Testbed, pods: Pods, balanced: Make, ips: dict[str, str]) -> None:

@@ -638,19 +638,31 @@ def test_conditions_that_are_not_said(bed: Testbed, pods: Pods, service: Make) -
     bed.reach(pods.clients[0].where, pods.servers[:1], web.ip())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_same_port_and_different_protocols(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
-    """should serve endpoints on same port and different protocols"""
-    web, client = service(ports=ports("http", "udp")), pods.clients[0].where
-    web.endpoints(pods.servers[0], ports=[HTTP, UDP])
-    bed.reach(client, pods.servers[:1], web.ip(family))
-    bed.reach(client, pods.servers[:1], web.ip(family), udp=True)
+@pytest.mark.parametrize(
+    ("type_", "family"), [*(("ClusterIP", family) for family in FAMILIES), ("LoadBalancer", "ipv4")]
+)
+def test_same_port_and_different_protocols(bed: Testbed, pods: Pods, service: Make, type_: str, family: str) -> None:
+    """should serve endpoints on same port and different protocols / for internal traffic on Type LoadBalancer"""
+    web, client, ips = service(type=type_, ports=[HTTP, UDP]), pods.clients[0].where, bed.new_ips()
+    hosts, of_tcp, of_udp = [web.ip(family)], pods.servers[:1], pods.servers[:1]
+    if type_ == "ClusterIP":
+        web.endpoints(*of_tcp, ports=[HTTP, UDP])
+    else:
+        web.ingress(*ips.values())
+        hosts, of_udp = [*hosts, ips[family]], pods.servers[1:2]
+        web.endpoints(*of_tcp, slice_name="tcp", ports=[HTTP])
+        web.endpoints(*of_udp, slice_name="udp", ports=[UDP])
+    for host in hosts:
+        bed.reach(client, of_tcp, host)
+        bed.reach(client, of_udp, host, udp=True)
     web.edit(ports=[UDP])
-    bed.reach(client, pods.servers[:1], web.ip(family), udp=True)
-    bed.fail(client, web.ip(family))
+    for host in hosts:
+        bed.reach(client, of_udp, host, udp=True)
+        bed.fail(client, host)
     web.edit(ports=[HTTP])
-    bed.reach(client, pods.servers[:1], web.ip(family))
-    bed.fail(client, web.ip(family), udp=True)
+    for host in hosts:
+        bed.reach(client, of_tcp, host)
+        bed.fail(client, host, udp=True)
 
 
 def test_named_target_ports_of_different_numbers(bed: Testbed, pods: Pods, service: Make, start: Start) -> None:
