@@ -27,16 +27,3 @@ def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, 
     messages = ("NftlbPolicy 'nowhere' not found; all clients", "an NftlbPolicy that it refers to does not exist")
     assert any(f": PolicyMissing: {message}" in event["message"] for message in messages), event["message"]
     assert "PolicyMissing" in cluster.kubectl("describe", "service", "web", "-n", namespace)
-
-
-def test_a_service_tells_that_another_engine_serves_it(cluster: Cluster, namespace: str) -> None:
-    cluster.apply(service("web", namespace, {"engine": "nftables"}))
-    cluster.wait("farm", "web--http", "Programmed", namespace)
-    assert "EngineChanged" not in told(cluster, "Service", "web", namespace)
-    cluster.apply(service("web", namespace, {"engine": "nftlb"}))
-    eventually(lambda: "EngineChanged" in told(cluster, "Service", "web", namespace), "the Service tells")
-    event = told(cluster, "Service", "web", namespace)["EngineChanged"]
-    assert event["type"] == "Normal"
-    assert event["message"] == (
-        "farm web--http: the engine nftlb serves it instead of nftables; open connections go on"
-    )

@@ -65,7 +65,8 @@ async def test_the_events_of_an_object_keep_their_order_in_a_crowd() -> None:
         pass
     for number in range(100):
         mine = [write.body for write in kube.writes if write.body["involvedObject"]["name"] == str(number)]
-        assert [body["reason"] for body in mine] == ["AddressConflict", "Programmed"]
+        told = [(body["type"], body["reason"]) for body in mine]
+        assert told == [("Warning", "AddressConflict"), ("Normal", "Programmed")]
 
 
 async def test_a_finding_is_told_later_if_too_many_wait_and_costs_no_other_namespace(

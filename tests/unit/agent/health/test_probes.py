@@ -24,13 +24,14 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.kube.event_limits import Finding
-from kube_nftlb.kube.events import Events, Source, Subject
+from kube_nftlb.kube.events import Subject
 from tests.builders import farm, raw_backend
 from tests.fakes.clock import FakeClock
-from tests.fakes.kube import FakeKube
+from tests.fakes.events import RecordingEvents
 from tests.ports import free_port
 
 KEY = FarmKey("default", "web--http")
+WEB, API = ("Service web", ""), ("Service api", "")
 POLICY = Path(__file__).parents[4] / "charts/kube-nftlb/admission/agent-events.yaml"
 """Of these Events the API server takes those alone whose messages have the form that the policy gives."""
 
@@ -41,18 +42,17 @@ def admitted() -> re.Pattern[str]:
     return re.compile("".join(re.findall("'([^']*)'", form.partition("variables.message.matches(")[2])))
 
 
-class FakeEvents(Events):
-    """Remembers the problems that each object has, and takes none that the chart's admission policy refuses."""
+class AdmittedEvents(RecordingEvents):
+    """None of them is one that the chart's admission policy refuses."""
 
     def __init__(self) -> None:
-        super().__init__(FakeKube(), Source("agent"))
-        self.problems: dict[str, list[str]] = {}
+        super().__init__()
         self._admitted = admitted()
 
     def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         findings = list(findings)
         assert all(self._admitted.search(finding.message) for finding in findings)
-        self.problems[subject.name] = [f"{finding.reason}: {finding.message}" for finding in findings]
+        super().report(subject, findings, about)
 
 
 def served(_: FarmKey) -> bool:
@@ -61,7 +61,7 @@ def served(_: FarmKey) -> bool:
 
 class Agent:
     def __init__(self, ports_max: int | None = None) -> None:
-        self.events, self.progress, self.clock = FakeEvents(), Progress(), FakeClock()
+        self.events, self.progress, self.clock = AdmittedEvents(), Progress(), FakeClock()
         self.unserved: set[FarmKey] = set()
         self.progress.other_lag.advanced((1,), (0,), self.clock.now(), pending=False)
         state = AgentHealth(self.progress, lambda key: key not in self.unserved, OwnNode("node-1"), 60, self.clock)
@@ -156,11 +156,11 @@ async def test_an_address_that_cannot_be_listened_on_takes_no_other_away(agent: 
     # Nobody has it: of documentation (RFC 5737).
     agent.hosts = ("192.0.2.1", "127.0.0.1")
     agent.ports.hosts_changed()
-    await until(lambda: bool(agent.events.problems.get("web")))
+    await until(lambda: bool(agent.events.reported.get(WEB)))
     assert (await agent.ask(port))[0] == 200
     agent.hosts = ("127.0.0.1",)
     agent.ports.hosts_changed()
-    await until(lambda: agent.events.problems["web"] == [])
+    await until(lambda: agent.events.reported[WEB] == [])
     assert (await agent.ask(port))[0] == 200
 
 
@@ -223,12 +223,13 @@ async def test_a_port_that_is_taken_is_told_stops_no_other_and_is_tried_again(ag
         agent.ports.put(balanced(port, LOCAL))
         agent.ports.put(balanced(free, LOCAL, name="api--http", owner="api"))
         await agent.until_status(free, 200)
-        (told,) = agent.events.problems["web"]
-        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot listen on the health")
-        assert f"{port}: Address already in use" in told
-        assert "api" not in agent.events.problems
+        ((reason, message),) = agent.events.reported[WEB]
+        assert reason == "FailedToStartServiceHealthcheck"
+        assert message.startswith("node node-1 cannot listen on the health")
+        assert f"{port}: Address already in use" in message
+        assert API not in agent.events.reported
     await agent.until_status(port, 200)
-    await until(lambda: agent.events.problems["web"] == [])
+    await until(lambda: agent.events.reported[WEB] == [])
 
 
 async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
@@ -236,10 +237,10 @@ async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
     agent.ports.put(balanced(port, LOCAL, name="api--http", owner="api"))
     agent.ports.put(balanced(port, LOCAL))
     assert (await agent.until_status(port, 200))["service"]["name"] == "api"
-    await until(lambda: "web" in agent.events.problems)
-    assert "the Service default/api has the same port" in agent.events.problems["web"][0]
+    await until(lambda: WEB in agent.events.reported)
+    assert "the Service default/api has the same port" in agent.events.reported[WEB][0][1]
     agent.ports.remove(FarmKey("default", "api--http"))
-    await until(lambda: agent.events.problems["web"] == [])
+    await until(lambda: agent.events.reported[WEB] == [])
     assert (await agent.ask(port))[1]["service"]["name"] == "web"
 
 
@@ -249,8 +250,8 @@ async def test_so_many_ports_are_opened_that_files_are_left_for_nftlb() -> None:
         agent.ports.put(balanced(first, LOCAL))
         await agent.until_status(first, 200)
         agent.ports.put(balanced(second, LOCAL, name="api--http", owner="api"))
-        await until(lambda: "api" in agent.events.problems)
-        assert "the limit of 1 ports" in agent.events.problems["api"][0]
+        await until(lambda: API in agent.events.reported)
+        assert "the limit of 1 ports" in agent.events.reported[API][0][1]
         assert await agent.ask(second) == (0, {})
 
 

@@ -1,7 +1,5 @@
 """Events about the Node."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from kube_nftlb.agent.node.own_node import OwnNode
@@ -9,26 +7,20 @@ from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, problems_of
 from kube_nftlb.agent.sync.progress import KubeProxy, Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.kube.event_limits import Finding
-from kube_nftlb.kube.events import Events, Subject
-from kube_nftlb.reasons import EventReason
+from kube_nftlb.kube.events import Subject
+from kube_nftlb.kube.resources import NODES
+from tests.fakes.events import RecordingEvents
 
 WEB = FarmKey("default", "web--http")
 
 
-class RecordingEvents(Events):
-    """Events that are only recorded."""
+def lasting(recorded: RecordingEvents) -> set[str]:
+    assert {subject for subject, _ in recorded.reports} <= {Subject(NODES, "", "node-1", "uid")}
+    return {reason for found in recorded.reported.values() for reason, _ in found}
 
-    def __init__(self) -> None:
-        self.lasting: set[str] = set()
-        self.resolved: list[str] = []
 
-    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
-        assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
-        self.lasting = {problem.reason for problem in findings}
-
-    def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:
-        self.resolved.append(reason)
+def resolved(recorded: RecordingEvents) -> list[str]:
+    return [reason for _, reason, _ in recorded.news]
 
 
 @pytest.fixture
@@ -52,10 +44,10 @@ def test_a_short_problem_is_not_reported(events: NodeEvents, recorded: Recording
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S - 0.1)
-    assert recorded.lasting == set()
+    assert lasting(recorded) == set()
     progress.engine_error = None
     events.look(LASTS_S)
-    assert (recorded.lasting, recorded.resolved) == (set(), [])
+    assert (lasting(recorded), resolved(recorded)) == (set(), [])
 
 
 def test_a_lasting_problem_and_its_end_are_reported(
@@ -64,16 +56,16 @@ def test_a_lasting_problem_and_its_end_are_reported(
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S)
-    assert recorded.lasting == {"NftlbUnreachable"}
+    assert lasting(recorded) == {"NftlbUnreachable"}
     progress.engine_error = None
     progress.problems[WEB] = Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it")
     events.look(LASTS_S + 1)
-    assert (recorded.lasting, recorded.resolved) == (set(), ["NftlbReachable"])
+    assert (lasting(recorded), resolved(recorded)) == (set(), ["NftlbReachable"])
     events.look(2 * LASTS_S + 1)
-    assert recorded.lasting == {"FarmsFailed"}
+    assert lasting(recorded) == {"FarmsFailed"}
     progress.problems.clear()
     events.look(2 * LASTS_S + 2)
-    assert recorded.resolved == ["NftlbReachable", "FarmsProgrammed"]
+    assert resolved(recorded) == ["NftlbReachable", "FarmsProgrammed"]
 
 
 def test_nothing_is_reported_of_an_unknown_node(recorded: RecordingEvents, progress: Progress) -> None:
@@ -81,7 +73,7 @@ def test_nothing_is_reported_of_an_unknown_node(recorded: RecordingEvents, progr
     events = NodeEvents(recorded, OwnNode("node-1"), progress)
     events.look(0)
     events.look(LASTS_S)
-    assert recorded.lasting == set()
+    assert lasting(recorded) == set()
 
 
 def test_the_sentence_names_the_first_farm_and_what_to_do(progress: Progress) -> None:
@@ -104,16 +96,16 @@ def test_rules_of_kube_proxy_that_stay_are_reported_and_a_kube_proxy_that_runs_i
     progress.kube_proxy = KubeProxy("KubeProxyRuns", "it listens", rules=True)
     events.look(0)
     events.look(LASTS_S)
-    assert recorded.lasting == set()
+    assert lasting(recorded) == set()
     progress.kube_proxy = KubeProxy("KubeProxyRulesReturned", "they are back", rules=True)
     events.look(10)
     events.look(10 + LASTS_S)
-    assert recorded.lasting == {"KubeProxyRulesReturned"}
+    assert lasting(recorded) == {"KubeProxyRulesReturned"}
     for reason in ("KubeProxyRuns", "KubeProxyUnknown", "KubeProxyRulesPending", "KubeProxyRulesLeft"):
         progress.kube_proxy = KubeProxy(reason, "it is still there", rules=True)
         events.look(20)
         events.look(20 + LASTS_S)
-    assert recorded.resolved == [], "there are rules of it"
+    assert resolved(recorded) == [], "there are rules of it"
     progress.kube_proxy = KubeProxy("NoKubeProxy", "none")
     events.look(30)
-    assert recorded.resolved == ["KubeProxyGone"]
+    assert resolved(recorded) == ["KubeProxyGone"]

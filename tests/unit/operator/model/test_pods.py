@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,8 +12,6 @@ from kube_nftlb.api.backend import Backend, BackendOptions
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.event_limits import Finding
-from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS, SERVICES
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
@@ -25,6 +23,7 @@ from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.model.pods import KEYS, PodKey, PodRecord, parse_pod, pod_key, slim
 from tests.annotations import GENEROUS, NEEDED_BY, POD_KEYS
 from tests.builders import endpoint, raw_pod, raw_service, raw_service_farm, raw_slice, service
+from tests.fakes.events import RecordingEvents
 from tests.fakes.kube import FakeKube
 from tests.processor_time import processor_time
 
@@ -207,20 +206,9 @@ def test_what_a_pods_change_costs_does_not_depend_on_the_services_of_its_namespa
     assert taken.seconds < 0.1, "10 ms each would hold up all others"
 
 
-class RecordingEvents(Events):
-    """Events that are only recorded: the Pod and its number of problems."""
-
-    def __init__(self) -> None:
-        self.reported: list[tuple[str, int]] = []
-
-    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
-        assert subject.resource is PODS
-        self.reported.append((subject.name, len(list(findings))))
-
-
 @contextlib.asynccontextmanager
-async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[ServiceKey]], list[tuple[str, int]]]]:
-    """The Services that changes affected, and the reported problems of Pods."""
+async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[ServiceKey]], RecordingEvents]]:
+    """The Services that changes affected, and the Events about Pods."""
     changes: list[set[ServiceKey]] = []
     events = RecordingEvents()
     watch = PodInformer(kube, Ingest(cache), events, lambda affected: changes.append(set(affected.services)))
@@ -229,7 +217,7 @@ async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[
     await kube.delivered()
     assert watch.listed.is_set()
     try:
-        yield changes, events.reported
+        yield changes, events
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -239,7 +227,7 @@ async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache: Cache) ->
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations={"weight": "3"}))
     kube.put(PODS, raw_pod("plain"))
-    async with watched(kube, cache) as (changes, reported):
+    async with watched(kube, cache) as (changes, events):
         kube.put(PODS, raw_pod(annotations={"weight": "4"}, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(version=8))
@@ -248,19 +236,20 @@ async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache: Cache) ->
         kube.remove(PODS, "a", "default", 11)
         await kube.delivered()
     assert changes == [{WEB}] * 5, "another Pod of this name does not get its options"
-    assert (reported, list(cache.pods.items())) == ([], [])
+    assert (events.reports, list(cache.pods.items())) == ([], [])
 
 
 async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache: Cache) -> None:
     wrong = {"weight": "many"}
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations=wrong))
-    async with watched(kube, cache) as (_, reported):
+    async with watched(kube, cache) as (_, events):
         kube.put(PODS, raw_pod(annotations=wrong, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(annotations=wrong, version=8))
         await kube.delivered()
-    assert reported == [("a", 1), ("a", 0), ("a", 1)]
+    told = [(subject.resource, subject.name, len(found)) for subject, found in events.reports]
+    assert told == [(PODS, "a", 1), (PODS, "a", 0), (PODS, "a", 1)]
 
 
 async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache: Cache) -> None:

@@ -1,13 +1,10 @@
 """The status of a policy."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from kube_nftlb.kube.event_limits import Finding
-from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import POLICIES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
@@ -16,6 +13,7 @@ from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.cache.policy_record import PolicyRecord, parse_policy
 from kube_nftlb.operator.status.policy_status import PolicyStatuses, decide
 from tests.builders import raw_nftlb_node, raw_policy
+from tests.fakes.events import RecordingEvents
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
 
@@ -59,16 +57,6 @@ def test_a_policy_beyond_the_budget_is_on_no_node() -> None:
     assert status.nodes == "0/1"
 
 
-class RecordingEvents(Events):
-    """Events that are only recorded."""
-
-    def __init__(self) -> None:
-        self.told: set[tuple[str, str]] = set()
-
-    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
-        self.told |= {(subject.name, finding.reason) for finding in findings}
-
-
 async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time: VirtualTime) -> None:
     kube, ingest, events = FakeKube(), Ingest(Cache(limits=NamespaceLimits(policies=2))), RecordingEvents()
     kube.delay_s = 0.01
@@ -82,7 +70,8 @@ async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time:
     written = [write.name for write in kube.writes]
     assert written.index("one") < 5
     assert len(written) == 301, "once each"
-    assert events.told == {(f"p{number:03}", "TooManyPolicies") for number in range(2, 300)}
+    told = {(subject.name, finding.reason) for subject, found in events.reports for finding in found}
+    assert told == {(f"p{number:03}", "TooManyPolicies") for number in range(2, 300)}
     statuses.mark(ingest.remove(POLICIES, raw_policy("p000", namespace="crowd", version=1000)).policies)
     task = asyncio.create_task(statuses.write())
     await asyncio.sleep(5)

@@ -10,8 +10,8 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from tests.builders import raw_nftlb_node
 from tests.fakes.clock import FakeClock
+from tests.fakes.events import RecordingEvents
 from tests.fakes.kube import FakeKube
-from tests.unit.operator.sync.test_reconciler import RecordingEvents
 
 
 class Watching:

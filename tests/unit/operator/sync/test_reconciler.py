@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,6 @@ import pytest
 from kube_nftlb import names
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.event_limits import Finding
-from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.affected import Affected
@@ -36,6 +34,7 @@ from tests.builders import (
     raw_slice,
     service,
 )
+from tests.fakes.events import RecordingEvents
 from tests.fakes.virtual_time import VirtualTime
 
 Json = dict[str, Any]
@@ -77,21 +76,6 @@ class _FarmWriter(FarmWriter):
         self.written.append(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         raw = self.raw(version=100 + len(self.written), generation=farm.generation, status=self.written[-1])
         return Outcome.DONE, self.ingest.put(FARMS, raw)
-
-
-class RecordingEvents(Events):
-    """Events that are only recorded: the object, what of it is meant, and the reasons and messages."""
-
-    def __init__(self) -> None:
-        self.reported: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        self.news: list[tuple[str, str, str]] = []
-
-    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
-        found: list[tuple[str, str]] = [(finding.reason, finding.message) for finding in findings]
-        self.reported[f"{subject.resource.kind} {subject.name}", about] = found
-
-    def report_resolved(self, subject: Subject, reason: str, message: str) -> None:
-        self.news.append((f"{subject.resource.kind} {subject.name}", reason, message))
 
 
 class Operator:
@@ -280,6 +264,7 @@ async def test_farms_that_may_become_late_delay_no_status_of_their_namespace(ope
 
 
 async def test_a_service_hears_that_another_engine_serves_it(referring: Operator) -> None:
+    assert referring.events.news == [], "not when it is served for the first time"
     referring.take(SERVICES, raw_service(annotations={"engine": "nftables"}, version=2))
     await asyncio.sleep(0.1)
     message = "the engine nftables serves it instead of nftlb; open connections go on"

@@ -16,9 +16,9 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from tests.builders import endpoint, raw_nftlb_node, raw_service_farm, raw_slice
+from tests.fakes.events import RecordingEvents
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
-from tests.unit.operator.sync.test_reconciler import RecordingEvents
 
 _NODES = 2
 _MOST = 6
