@@ -76,30 +76,22 @@ def serve(cluster: Cluster, namespace: str, name: str = "web", *, vip: str = "",
 
 
 def programmed(cluster: Cluster, name: str, namespace: str) -> None:
-    generation = cluster.farm(name, namespace)["metadata"]["generation"]
-
-    def check() -> bool:
-        found = condition(cluster, "farm", name, namespace)
-        return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
-
-    eventually(check, f"all nodes have {name}", 60)
+    _everywhere(cluster, "farm", name, namespace, 60)
 
 
 def enforced(cluster: Cluster, name: str, namespace: str) -> None:
     """Wait until the policy's status says that all nodes have it as it is now."""
-    generation = cluster.get("nftlbpolicy", name, namespace)["metadata"]["generation"]
+    _everywhere(cluster, "nftlbpolicy", name, namespace, 90)
+
+
+def _everywhere(cluster: Cluster, kind: str, name: str, namespace: str, seconds: float) -> None:
+    generation = cluster.get(kind, name, namespace)["metadata"]["generation"]
 
     def check() -> bool:
-        found = condition(cluster, "nftlbpolicy", name, namespace)
+        found = cluster.condition(kind, name, "Programmed", namespace)
         return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
 
-    eventually(check, f"all nodes have the policy {name}")
-
-
-def condition(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
-    conditions = cluster.get(kind, name, namespace).get("status", {}).get("conditions", [])
-    found: dict[str, Any] = {entry["type"]: entry for entry in conditions}.get("Programmed", {})
-    return found
+    eventually(check, f"all nodes have the {kind} {name}", seconds)
 
 
 def give(cluster: Cluster, *policies: dict[str, Any]) -> None:

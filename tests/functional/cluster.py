@@ -130,12 +130,17 @@ class Cluster:
         """Return the ``reason`` in a farm's status, empty while there is none."""
         return str(self.farm(farm, namespace).get("status", {}).get("reason", ""))
 
-    def wait(self, kind: str, name: str, condition: str, namespace: str = "default", seconds: float = 30) -> None:
-        def is_so() -> bool:
-            conditions = (self.get(kind, name, namespace) or {}).get("status", {}).get("conditions", [])
-            return {each["type"]: each["status"] for each in conditions}.get(condition) == "True"
+    def condition(self, kind: str, name: str, condition: str, namespace: str = "default") -> dict[str, Any]:
+        """Return a condition of an object, empty while it has none."""
+        found = (self.get(kind, name, namespace) or {}).get("status", {}).get("conditions", [])
+        return next((each for each in found if each["type"] == condition), {})
 
-        eventually(is_so, f"the {kind} {name} is {condition}", seconds)
+    def wait(self, kind: str, name: str, condition: str, namespace: str = "default", seconds: float = 30) -> None:
+        eventually(
+            lambda: self.condition(kind, name, condition, namespace).get("status") == "True",
+            f"the {kind} {name} is {condition}",
+            seconds,
+        )
 
     def serve(self, name: str, replicas: int, namespace: str, node: str | None = None) -> None:
         """Let this many servers of the stage, those of a node if one is given, be the pods of the app ``name``."""

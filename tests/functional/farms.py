@@ -43,6 +43,12 @@ def backends(cluster: Cluster, app: str, namespace: str, family: str = "ipv4", *
     ]
 
 
+def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a farm's condition Accepted."""
+    found = cluster.condition("farm", name, "Accepted", namespace)
+    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
 class Front:
     """A farm named ``front`` with an address of its own, before the servers ``web``: those of the stage, if they do."""
 
@@ -80,11 +86,9 @@ class Front:
 
     def programmed(self) -> bool:
         """Return True if Programmed is true for the current generation."""
-        found = self.cluster.farm("front", self.namespace)
-        conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
-        condition = conditions.get("Programmed", {})
-        current = condition.get("observedGeneration") == found["metadata"]["generation"]
-        return bool(current) and condition.get("status") == "True"
+        generation = self.cluster.farm("front", self.namespace)["metadata"]["generation"]
+        found = self.cluster.condition("farm", "front", "Programmed", self.namespace)
+        return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
 
     @property
     def reason(self) -> str:

@@ -14,7 +14,6 @@ from tests.functional.clients import (
     STEADY,
     Sources,
     all_get_in,
-    condition,
     enforced,
     gets_in,
     give,
@@ -93,7 +92,7 @@ def test_a_policy_is_shared_goes_comes_back_and_concerns_no_other_farm(
     assert who() == [(False, False), (False, False), (True, True)]
 
     def names_the_policy(farm: str) -> bool:
-        return "NftlbPolicy 'list' not found" in condition(cluster, "farm", farm, namespace)["message"]
+        return "NftlbPolicy 'list' not found" in cluster.condition("farm", farm, "Programmed", namespace)["message"]
 
     with cluster.hammer(near, vips[2]) as bystander:
         cluster.delete("nftlbpolicy", "list", namespace)
@@ -119,11 +118,14 @@ def test_a_farm_whose_policy_does_not_exist_lets_nobody_in_until_it_does(
         before = backends(cluster, "web", namespace)
         cluster.apply(farm("web", namespace, addresses=listen, backends=before, policies=["later"]))
         eventually(
-            lambda: "NftlbPolicy 'later' not found" in condition(cluster, "farm", "web", namespace).get("message", ""),
+            lambda: (
+                "NftlbPolicy 'later' not found"
+                in cluster.condition("farm", "web", "Programmed", namespace).get("message", "")
+            ),
             "the farm's condition names the policy",
         )
     assert hammered["answers"] == {}, "not for a moment"
-    assert condition(cluster, "farm", "web", namespace)["status"] == "False"
+    assert cluster.condition("farm", "web", "Programmed", namespace)["status"] == "False"
     give(cluster, policy("later", namespace, "allow", near_and_far.cidrs(near)))
     only(cluster, near_and_far, {near}, vip)
     programmed(cluster, "web", namespace)

@@ -59,8 +59,7 @@ def test_who_may_connect_is_kept_up_without_nftlb(
         return bool(cluster.answers(client, vip, 80, "--timeout", "0.5", number=4))
 
     def ready() -> str:
-        conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
-        return str(next(each["status"] for each in conditions if each["type"] == "Ready"))
+        return str(cluster.condition("nftlbnode", node, "Ready")["status"])
 
     def failed() -> dict[str, str]:
         found = cluster.get("nftlbnode", node)["status"].get("failedFarms", [])

@@ -30,7 +30,7 @@ def status(cluster: Cluster, node: str) -> Any:
 
 
 def ready(cluster: Cluster, node: str) -> str:
-    return next((each["status"] for each in status(cluster, node)["conditions"] if each["type"] == "Ready"), "")
+    return str(cluster.condition("nftlbnode", node, "Ready").get("status", ""))
 
 
 def failed(cluster: Cluster, node: str) -> list[str]:

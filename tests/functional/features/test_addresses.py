@@ -66,8 +66,7 @@ def all_addresses(cluster: Cluster, namespace: str) -> dict[str, list[str]]:
 
 
 def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
-    found = cluster.get("service", name, namespace)["status"].get("conditions", [])
-    return next((each for each in found if each["type"] == names.ADDRESS_CONDITION), {})
+    return cluster.condition("service", name, names.ADDRESS_CONDITION, namespace)
 
 
 def gets(cluster: Cluster, name: str, namespace: str, *expected: str) -> None:

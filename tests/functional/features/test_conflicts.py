@@ -6,19 +6,12 @@ from typing import Any
 from kube_nftlb import names
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.farms import backends, service_ip, unique
+from tests.functional.farms import accepted, backends, service_ip, unique
 
 
 def by_hand(cluster: Cluster, name: str, app: str, namespace: str, ip: str, **metadata: Any) -> dict[str, Any]:
     made = farm(name, namespace, addresses=[{"ip": ip, "ports": "80"}], backends=backends(cluster, app, namespace))
     return {**made, "metadata": {**made["metadata"], **metadata}}
-
-
-def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str]:
-    """Status, reason and message of the condition Accepted."""
-    conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
-    found = {condition["type"]: condition for condition in conditions}.get("Accepted", {})
-    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
 def has_event(cluster: Cluster, name: str, namespace: str, words: str) -> bool:

@@ -7,14 +7,7 @@ import pytest
 from lab.addresses import API_HOST
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.farms import backends, node_port, unique
-
-
-def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str]:
-    """Status, reason and message of the condition Accepted."""
-    conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
-    found = {condition["type"]: condition for condition in conditions}.get("Accepted", {})
-    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+from tests.functional.farms import accepted, backends, node_port, unique
 
 
 def told(cluster: Cluster, name: str, namespace: str, reason: str) -> str:

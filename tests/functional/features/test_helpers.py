@@ -33,8 +33,7 @@ HELPERS = [
 
 
 def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
-    status = (cluster.farm(name, namespace) or {}).get("status", {})
-    return next((c for c in status.get("conditions", []) if c["type"] == "Programmed"), {})
+    return cluster.condition("farm", name, "Programmed", namespace)
 
 
 def programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.farms import unique
+from tests.functional.farms import accepted, unique
 
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"addresses": [{"ip": "10.99.0.1", "ports": "80; flush ruleset"}]}, "should match"),
@@ -35,9 +35,8 @@ def served(cluster: Cluster, namespace: str, client: str) -> str:
 
 
 def not_accepted(cluster: Cluster, name: str, namespace: str, why: str) -> bool:
-    conditions = cluster.farm(name, namespace).get("status", {}).get("conditions", [])
-    accepted = {each["type"]: each for each in conditions}.get("Accepted", {})
-    return accepted.get("status") == "False" and why in accepted["message"]
+    status, _, message = accepted(cluster, name, namespace)
+    return status == "False" and why in message
 
 
 def test_farms_that_evade_the_definition_say_so_and_the_others_stay(

@@ -43,10 +43,8 @@ def cluster_without_operator(request: pytest.FixtureRequest) -> Iterator[Cluster
 
 def gone(cluster: Cluster, node: str) -> tuple[str, str]:
     """The reason and the message of the condition KubeProxyGone."""
-    status = (cluster.get("nftlbnode", node) or {}).get("status", {})
-    conditions = {each["type"]: each for each in status.get("conditions", [])}
-    found = conditions.get("KubeProxyGone", {"reason": "", "message": ""})
-    return found["reason"], found["message"]
+    found = cluster.condition("nftlbnode", node, "KubeProxyGone")
+    return found.get("reason", ""), found.get("message", "")
 
 
 def waits(cluster: Cluster, node: str) -> bool:

@@ -125,10 +125,8 @@ def serves(cluster: Cluster, node: str, services: list[dict[str, Any]], ips: lis
 
 
 def condition(cluster: Cluster) -> tuple[str, str]:
-    found = cluster.get("nftlbnode", NODE) or {}
-    conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
-    gone = conditions.get("KubeProxyGone", {"status": "", "reason": ""})
-    return gone["status"], gone["reason"]
+    gone = cluster.condition("nftlbnode", NODE, "KubeProxyGone")
+    return gone.get("status", ""), gone.get("reason", "")
 
 
 def failures(results: dict[str, Any]) -> list[str]:

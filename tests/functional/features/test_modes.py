@@ -47,8 +47,8 @@ def annotate(cluster: Cluster, name: str, namespace: str, mode: str) -> None:
 
 def programmed(cluster: Cluster, name: str, namespace: str) -> str:
     """The farm's condition."""
-    conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
-    return next((c["message"] for c in conditions if c["type"] == "Programmed" and c["status"] == "False"), "")
+    found = cluster.condition("farm", name, "Programmed", namespace)
+    return str(found["message"]) if found.get("status") == "False" else ""
 
 
 def mode_of(cluster: Cluster, name: str, namespace: str) -> str:

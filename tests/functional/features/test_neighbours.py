@@ -173,8 +173,8 @@ def _the_tenant_is_told(cluster: Cluster, namespace: str) -> None:
         return {event["reason"] for event in cluster.events(kind, name, namespace)}
 
     def accepted(kind: str, name: str) -> tuple[str, str]:
-        conditions = cluster.get(kind, name, namespace).get("status", {}).get("conditions", [])
-        return next(((each["status"], each["reason"]) for each in conditions if each["type"] == "Accepted"), ("", ""))
+        found = cluster.condition(kind, name, "Accepted", namespace)
+        return found.get("status", ""), found.get("reason", "")
 
     eventually(lambda: "TooManyPorts" in reasons("Service", "ports"), "the ports are told of", 60)
     eventually(lambda: "TooManySourceRanges" in reasons("Service", "ranges-0"), "the ranges are told of", 60)

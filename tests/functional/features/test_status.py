@@ -87,8 +87,7 @@ def test_wide_columns_say_why_and_kubectl_waits_until_it_is_mended(cluster: Clus
 
 
 def _programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
-    conditions = cluster.farm(name, namespace).get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == "Programmed"), {"message": ""})
+    return cluster.condition("farm", name, "Programmed", namespace) or {"message": ""}
 
 
 def _row(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:

@@ -23,8 +23,7 @@ def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluste
     cluster.lab.stop("nftlb", node)
     try:
         eventually(lambda: "NftlbUnreachable" in told(cluster, "Node", node, "default"), "the Node tells")
-        nftlbnode = cluster.get("nftlbnode", node)["status"]["conditions"]
-        ready = next(each for each in nftlbnode if each["type"] == "Ready")
+        ready = cluster.condition("nftlbnode", node, "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "NftlbUnreachable")
         assert "see its logs on this node" in ready["message"]
         assert until_status(cluster, node, "/readyz", 503).body["nftlbReachable"] is False

@@ -65,8 +65,7 @@ def reserved(cluster: Cluster, namespace: str) -> dict[str, str]:
 
 
 def message(cluster: Cluster, name: str, namespace: str) -> str:
-    listed = status(cluster, "gateway", name, namespace).get("conditions", [])
-    return next((str(each["message"]) for each in listed if each["type"] == "Programmed"), "")
+    return str(cluster.condition("gateway", name, "Programmed", namespace).get("message", ""))
 
 
 def complaints(cluster: Cluster, ip: str) -> list[str]:

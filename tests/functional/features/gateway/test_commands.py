@@ -91,8 +91,4 @@ def test_definitions_that_are_installed_later_are_noticed() -> None:
 
 
 def _accepted(cluster: Cluster) -> bool:
-    found = cluster.get("gatewayclass", GATEWAY_CLASS["metadata"]["name"]) or {}
-    return any(
-        each["type"] == "Accepted" and each["status"] == "True"
-        for each in found.get("status", {}).get("conditions", [])
-    )
+    return cluster.condition("gatewayclass", GATEWAY_CLASS["metadata"]["name"], "Accepted").get("status") == "True"

@@ -42,9 +42,9 @@ def test_a_farm_over_which_nftlb_ends_is_named_and_all_others_are_served(
     for name in ("first", "second", "third"):
         cluster.farm_has(f"{name}--http", namespace, 2)
         cluster.reaches(client, cluster.pods("web", namespace), cluster.vip(name, namespace))
-    conditions = {each["type"]: each for each in cluster.farm(DEADLY, namespace)["status"]["conditions"]}
-    assert conditions["Programmed"]["status"] == "False"
-    assert "nftlb ended twice" in conditions["Programmed"]["message"]
+    found = cluster.condition("farm", DEADLY, "Programmed", namespace)
+    assert found["status"] == "False"
+    assert "nftlb ended twice" in found["message"]
     # Others come and go, and it is left alone.
     cluster.apply(service("fourth", namespace, selector={"app": "web"}))
     cluster.farm_has("fourth--http", namespace, 2)

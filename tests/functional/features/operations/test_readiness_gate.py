@@ -26,19 +26,13 @@ def gated(name: str, replicas: int, namespace: str, grace_s: int = 0) -> dict[st
     return body
 
 
-def conditions(cluster: Cluster, pod: str, namespace: str) -> dict[str, str]:
-    found = cluster.get("pod", pod, namespace)["status"].get("conditions", [])
-    return {each["type"]: each["status"] for each in found}
-
-
-def is_ready(cluster: Cluster, pod: str, namespace: str) -> bool:
-    return conditions(cluster, pod, namespace).get("Ready") == "True"
+def is_ready(cluster: Cluster, pod: str, namespace: str, condition: str = "Ready") -> bool:
+    return cluster.condition("pod", pod, condition, namespace).get("status") == "True"
 
 
 def waits(cluster: Cluster, pod: str, namespace: str) -> bool:
     """True if a pod lacks nothing but the gate."""
-    found = conditions(cluster, pod, namespace)
-    return found.get("ContainersReady") == "True" and found.get("Ready") != "True"
+    return is_ready(cluster, pod, namespace, "ContainersReady") and not is_ready(cluster, pod, namespace)
 
 
 @pytest.fixture
@@ -57,9 +51,7 @@ def added_pod(cluster: Cluster, namespace: str) -> str:
     cluster.scale("web", len(before) + 1, namespace)
     eventually(lambda: len(cluster.pods("web", namespace)) > len(before), "the pod exists")
     (pod,) = set(cluster.pods("web", namespace)) - before
-    eventually(
-        lambda: conditions(cluster, pod, namespace).get("ContainersReady") == "True", "the pod's containers are ready"
-    )
+    eventually(lambda: is_ready(cluster, pod, namespace, "ContainersReady"), "the pod's containers are ready")
     return pod
 
 
@@ -109,11 +101,7 @@ def test_a_pod_without_a_service_is_ready_at_once(cluster: Cluster, namespace: s
     cluster.apply(gated("alone", 1, namespace))
     cluster.rolled_out("alone", 1, namespace)
     (pod,) = cluster.pods("alone", namespace)
-    (gate,) = [
-        each
-        for each in cluster.get("pod", pod, namespace)["status"]["conditions"]
-        if each["type"] == names.READINESS_GATE
-    ]
+    gate = cluster.condition("pod", pod, names.READINESS_GATE, namespace)
     assert (gate["reason"], gate["message"]) == ("NotServed", "no Service with farms selects the pod")
 
 
@@ -179,7 +167,7 @@ def test_the_admission_policy_gives_pods_of_a_namespace_the_gate(cluster: Cluste
     cluster.rolled_out("other", 1, namespace)
     (pod,), (bare,) = cluster.pods("web", namespace), cluster.pods("other", namespace)
     assert cluster.get("pod", pod, namespace)["spec"]["readinessGates"] == gate
-    assert conditions(cluster, pod, namespace)[names.READINESS_GATE] == "True"
+    assert is_ready(cluster, pod, namespace, names.READINESS_GATE)
     assert "readinessGates" not in cluster.get("pod", bare, namespace)["spec"]
     (both,) = cluster.pods("mixed", namespace)
     assert cluster.get("pod", both, namespace)["spec"]["readinessGates"] == [

@@ -10,8 +10,7 @@ from tests.functional.features.operations.conftest import OPERATORS
 
 
 def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
-    found = cluster.get("service", name, namespace)["status"].get("conditions", [])
-    return next((each for each in found if each["type"] == names.SERVICE_CONDITION), {})
+    return cluster.condition("service", name, names.SERVICE_CONDITION, namespace)
 
 
 def says(cluster: Cluster, name: str, namespace: str, status: str, reason: str) -> str:
