@@ -26,6 +26,8 @@ def found(labs: Iterable[Lab]) -> Iterator[str]:
     Yield one, too, for each log that tells of a missing right.
     """
     for lab in labs:
+        if not lab.log_path("operator").exists():
+            continue  # another proxy runs there
         with contextlib.closing(Cluster(lab)) as cluster:
             try:
                 cluster.kept_nothing()

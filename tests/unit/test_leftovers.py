@@ -1,7 +1,15 @@
 import json
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from tests.functional.leftovers import beginnings, refused
+from tests.functional.leftovers import beginnings, found, refused
+
+
+def test_nothing_is_looked_for_in_a_lab_with_another_proxy(tmp_path: Path) -> None:
+    lab: Any = SimpleNamespace(log_path=lambda component: tmp_path / f"{component}.log")
+    assert list(found([lab])) == []
 
 
 def test_a_right_that_is_missing_is_told_from_an_api_server_that_starts() -> None:
