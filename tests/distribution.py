@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_FIRST = ("e2e", "image")
-"""One chain of tests each, longer than all else."""
-_ORDER = (*_FIRST, "docs", "functional", "contract", "chart", "unit")
-"""The order of what is not known to be slow: short tests fill the gaps at the end."""
+_STAGES = (("e2e", "image"), ("docs", "functional"), ("contract", "chart", "unit"))
+"""First what is one chain of tests, longer than all else; last short tests, which fill the gaps at the end.
+
+A process that has run a contract test stays in a network namespace of its own, where it reaches no lab of others.
+"""
+_ORDER = [suite for stage in _STAGES for suite in stage]
+"""The order of what is not known to be slow, within its stage."""
 _SHARING = ("functional", "functional/conformance", "functional/features")
 """The folders whose tests share a lab and disturb nobody: any process may run any of them."""
 _DISTURBING = {
@@ -50,16 +53,17 @@ def shares_a_lab(file: str) -> bool:
     return _folder(file) in _SHARING and not _has_fixtures_of_its_own(file)
 
 
-def order(nodeids: Iterable[str], seconds: Mapping[str, int]) -> Callable[[str], tuple[bool, int, int, bool]]:
-    """Return the key by which to sort tests: first those that, with all that stays together, take longest."""
+def order(nodeids: Iterable[str], seconds: Mapping[str, int]) -> Callable[[str], tuple[int, int, int, bool]]:
+    """Return the key by which to sort tests: in each stage first those that, with all that stays together, take longest."""
     totals: Counter[str] = Counter()
     for nodeid in nodeids:
         totals[together(nodeid)] += seconds.get(nodeid, 0)
 
-    def key(nodeid: str) -> tuple[bool, int, int, bool]:
+    def key(nodeid: str) -> tuple[int, int, int, bool]:
         file = nodeid.partition("::")[0]
         suite = _folder(file).partition("/")[0]
-        return suite not in _FIRST, -totals[together(nodeid)], _ORDER.index(suite), shares_a_lab(file)
+        stage = next(number for number, suites in enumerate(_STAGES) if suite in suites)
+        return stage, -totals[together(nodeid)], _ORDER.index(suite), shares_a_lab(file)
 
     return key
 
