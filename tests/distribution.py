@@ -54,7 +54,7 @@ def shares_a_lab(file: str) -> bool:
 
 
 def order(nodeids: Iterable[str], seconds: Mapping[str, int]) -> Callable[[str], tuple[int, int, int, bool]]:
-    """Return the key by which to sort tests: in each stage first those that, with all that stays together, take longest."""
+    """Return the key by which to sort tests: in a stage first those that take longest with all that stays together."""
     totals: Counter[str] = Counter()
     for nodeid in nodeids:
         totals[together(nodeid)] += seconds.get(nodeid, 0)
