@@ -82,7 +82,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     assembly = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, settings.limits))
     state, reconciler, nft, connections = assembly
     own_node = OwnNode(settings.node_name)
-    health = AgentHealth(reconciler.progress, state.may_serve, own_node, settings.sync_overdue_s)
+    health = AgentHealth(reconciler.progress, state.has_failed, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
     await remove_left_routes(settings)
     announcing = None

@@ -28,25 +28,25 @@ class AgentHealth:
     def __init__(
         self,
         progress: Progress,
-        may_serve: Callable[[FarmKey], bool],
+        has_failed: Callable[[FarmKey], bool],
         own_node: OwnNode,
         sync_overdue_s: float,
         clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
     ) -> None:
-        """``may_serve`` returns True for a farm whose clients an engine serves, as far as is known."""
+        """``has_failed`` returns True for a farm with a problem whose clients no engine serves."""
         self._progress = progress
-        self._may_serve = may_serve
+        self._has_failed = has_failed
         self._own_node = own_node
         self._sync_overdue_s = sync_overdue_s
         self._clock = clock
 
     def serves(self, farms: Collection[FarmKey]) -> bool:
-        """Return True if any of these farms is served, once all farms have been programmed.
+        """Return True unless all of these farms have failed, once all farms have been programmed.
 
         False while changes are overdue that may concern these.
         """
         lag = self._progress.lag_of(farms)
-        return lag.done_at is not None and not self._overdue(lag) and any(map(self._may_serve, farms))
+        return lag.done_at is not None and not self._overdue(lag) and not all(map(self._has_failed, farms))
 
     def _overdue(self, lag: Lag) -> bool:
         return lag.overdue(self._sync_overdue_s, self._clock.now())

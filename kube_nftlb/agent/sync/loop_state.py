@@ -181,6 +181,10 @@ class LoopState:
         sent = self._engines.sent.get(name)
         return not sent.refuses if sent is not None else self._engines.listeners(name) is None
 
+    def has_failed(self, key: FarmKey) -> bool:
+        """Return True if a farm has a problem, and no engine sends its clients anywhere."""
+        return key in self.problems.current and not self.may_serve(key)
+
     def has_listener(self, listener: Listener) -> bool:
         """Return True if an engine has a listener."""
         return bool(self._engines.owners([listener]))

@@ -79,7 +79,7 @@ class Agent:
             )
             own_node = OwnNode(self._node)
             events = Events(kube, Source(_USER_AGENT, self._node))
-            health = AgentHealth(reconciler.progress, state.may_serve, own_node, settings.sync_overdue_s)
+            health = AgentHealth(reconciler.progress, state.has_failed, own_node, settings.sync_overdue_s)
             # Not run: all would listen on the same ports.
             health_checks = HealthCheckPorts(self._node, health, events)
             self.reconciler = reconciler

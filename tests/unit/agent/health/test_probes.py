@@ -55,8 +55,8 @@ class AdmittedEvents(RecordingEvents):
         super().report(subject, findings, about)
 
 
-def served(_: FarmKey) -> bool:
-    return True
+def failed(_: FarmKey) -> bool:
+    return False
 
 
 class Agent:
@@ -64,7 +64,7 @@ class Agent:
         self.events, self.progress, self.clock = AdmittedEvents(), Progress(), FakeClock()
         self.unserved: set[FarmKey] = set()
         self.progress.other_lag.advanced((1,), (0,), self.clock.now(), pending=False)
-        state = AgentHealth(self.progress, lambda key: key not in self.unserved, OwnNode("node-1"), 60, self.clock)
+        state = AgentHealth(self.progress, lambda key: key in self.unserved, OwnNode("node-1"), 60, self.clock)
         self.hosts: tuple[str, ...] = ("127.0.0.1",)
         self.ports = HealthCheckPorts("node-1", state, self.events, lambda: self.hosts, self.clock, ports_max)
         self.task = asyncio.create_task(self.ports.run())
@@ -212,7 +212,7 @@ async def test_a_node_that_serves_no_farm_of_a_service_sends_load_balancers_away
 def test_farms_that_wait_for_nftlb_count_for_the_node_if_most_are_nftlbs(is_mostly_nftlb: bool, status: int) -> None:
     progress, clock = Progress(is_mostly_nftlb=is_mostly_nftlb), FakeClock()
     progress.lag.queued((2,), clock.now() - 61)
-    state = AgentHealth(progress, served, OwnNode("node-1"), 60, clock)
+    state = AgentHealth(progress, failed, OwnNode("node-1"), 60, clock)
     assert [state.answer(path).status for path in ("/healthz", "/livez")] == [status, status]
 
 
@@ -265,7 +265,7 @@ async def test_the_ports_close_with_the_agent(agent: Agent) -> None:
 
 def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     progress, own_node, clock = Progress(), OwnNode("node-1"), FakeClock()
-    state = AgentHealth(progress, served, own_node, 60, clock)
+    state = AgentHealth(progress, failed, own_node, 60, clock)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz", "/")] == [200, 200, 503, 404]
     progress.other_lag.advanced((1,), (0,), clock.now(), pending=False)
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1"}}))
@@ -279,7 +279,7 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
 
 
 async def test_the_agent_answers_load_balancers_once_kube_proxy_has_stopped(agent: Agent) -> None:
-    state, clock = AgentHealth(agent.progress, served, OwnNode("node-1"), 60, agent.clock), FakeClock()
+    state, clock = AgentHealth(agent.progress, failed, OwnNode("node-1"), 60, agent.clock), FakeClock()
     with socket.create_server(("127.0.0.1", 0)) as kube_proxy:
         port = kube_proxy.getsockname()[1]
         task = asyncio.create_task(probes.serve_when_free(state.answer, ListenAddress("127.0.0.1", port), clock))
@@ -292,7 +292,7 @@ async def test_the_agent_answers_load_balancers_once_kube_proxy_has_stopped(agen
 
 
 async def test_a_health_address_that_no_interface_has_is_told() -> None:
-    state = AgentHealth(Progress(), served, OwnNode("node-1"), 60)
+    state = AgentHealth(Progress(), failed, OwnNode("node-1"), 60)
     with pytest.raises(errors.UsageError, match=r"cannot listen on health address 198\.51\.100\.1:1:"):
         await probes.serve_when_free(state.answer, ListenAddress("198.51.100.1", 1))
 

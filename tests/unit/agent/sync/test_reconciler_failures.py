@@ -135,12 +135,17 @@ async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often
     assert node.engine.repaired == []
 
 
+async def test_a_farm_without_backends_refuses_clients_and_has_not_failed(node: Node) -> None:
+    await node.program([farm(backends=[])], 20)
+    assert (node.state.may_serve(WEB), node.state.has_failed(WEB)) == (False, False)
+
+
 async def test_a_farm_is_served_whose_change_is_refused_and_one_that_was_never_taken_or_refuses_clients_is_not(
     node: Node,
 ) -> None:
     node.engine.refused["web--http"] = "out of memory"
     await node.program([farm()], 20)
-    assert not node.state.may_serve(WEB)
+    assert (node.state.may_serve(WEB), node.state.has_failed(WEB)) == (False, True)
     node.engine.refused.clear()
     await node.change(farm(generation=2, version=21))
     assert node.state.may_serve(WEB)
