@@ -76,4 +76,4 @@ class UnansweredConnections:
 def _answering(spec: FarmSpec) -> frozenset[Endpoint]:
     """Return the endpoints that answer, also if they get no new connections: a first packet is on its way to them."""
     backends = spec.backends if spec.state in ANSWERS else ()
-    return packed((each.ip, each.port) for each in backends if each.state in ANSWERS and answers(each))
+    return packed((each.ip, each.port) for each in backends if answers(each))

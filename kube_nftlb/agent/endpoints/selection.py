@@ -108,12 +108,12 @@ def answering(spec: FarmSpec) -> Iterator[Backend]:
     """
     if spec.state in ANSWERS:
         for group in groups(spec):
-            yield from (each for each in group.spec.backends if each.state in ANSWERS and answers(each))
+            yield from (each for each in group.spec.backends if answers(each))
 
 
 def answers(backend: Backend) -> bool:
-    """Return True if a backend serves, whatever its state."""
-    return backend.ready or (backend.serving and backend.terminating)
+    """Return True if a backend answers the connections that it has."""
+    return backend.state in ANSWERS and (backend.ready or (backend.serving and backend.terminating))
 
 
 def may_drain(spec: FarmSpec) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import named
+from kube_nftlb.commands.cluster import name_arguments
 from kube_nftlb.commands.cluster.login import Login, with_login
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
@@ -79,7 +79,7 @@ def _target(login: Login, namespace: str | None = None, system_namespace: str | 
 
     for each in (namespace, system_namespace):
         if each is not None:
-            named.checked(each, "namespace")
+            name_arguments.checked(each, "namespace")
     return Target(namespace=namespace, system_namespace=system_namespace, **login._asdict())
 
 
@@ -117,7 +117,7 @@ def status(
         raise errors.UsageError("--pods needs --service")
     if service and (namespace or all_namespaces):
         raise errors.UsageError("--service names its namespace itself: leave out --namespace and --all-namespaces")
-    where, name = named.split(service) if service else (None, "")
+    where, name = name_arguments.split(service) if service else (None, "")
     if service and where is None:
         raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
     target = _target(login, _one_or_all(namespace, all_namespaces), system_namespace)

@@ -4,7 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import drain_plan, named, node_addresses, terminal
+from kube_nftlb.commands.cluster import drain_plan, name_arguments, node_addresses, terminal
 from kube_nftlb.commands.cluster.drain_plan import Member, PodRef
 from kube_nftlb.commands.cluster.queries import Target, get_if_present, list_if_allowed, namespace_of, slices_for
 from kube_nftlb.commands.view import ClusterView, referred
@@ -59,8 +59,8 @@ async def look_up(kube: Kube, target: Target, name: str) -> Meant:
     kind, _, plain = name.rpartition("/")
     if kind not in ("", "pod", "node"):
         raise errors.UsageError(f"{name!r} must be a pod, a backend, an address, or a node: pod/NAME or node/NAME")
-    if not named.is_address(plain):
-        named.checked(plain)
+    if not name_arguments.is_address(plain):
+        name_arguments.checked(plain)
     namespace = namespace_of(target)
     node, may_read_nodes = None, True
     async with terminal.progress("asking the API server"):

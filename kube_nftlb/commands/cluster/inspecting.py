@@ -19,8 +19,8 @@ from kube_nftlb.commands.cluster import (
     terminal,
 )
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asked import Asked, asked
 from kube_nftlb.commands.cluster.finding import Finding
+from kube_nftlb.commands.cluster.name_arguments import NameArgument, parse
 from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.overview import overview, warnings
 from kube_nftlb.commands.cluster.queries import (
@@ -141,7 +141,7 @@ async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Lo
 
 async def get(target: Target, name: str, output: Format) -> None:
     """Print a Service as a tree. Raises UsageError if there is none of that name."""
-    what = asked(name, target.namespace, namespace_of(target))
+    what = parse(name, target.namespace, namespace_of(target))
     if what.kind == "farm":
         raise errors.UsageError(f"get shows Services; of a farm {_see_farm(what.namespace, what.name)}{what.hint}")
     async with terminal.progress("asking the API server"), connected(target) as kube:
@@ -165,7 +165,7 @@ def _see_farm(namespace: str, name: str) -> str:
     return f"see `kubectl nftlb why farm/{of_it}` and `kubectl get nftlbfarm {of_it} -o yaml`"
 
 
-async def _view(kube: Kube, what: Asked) -> ServiceView:
+async def _view(kube: Kube, what: NameArgument) -> ServiceView:
     namespace, name = what.namespace, what.name
     raw = await _service(kube, namespace, name, what.hint)
     farms, nodes, reports, policies = await asyncio.gather(

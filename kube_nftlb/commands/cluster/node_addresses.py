@@ -10,7 +10,6 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
 from kube_nftlb.prose import counted
 
-_FORBIDDEN: Final = 403
 _PATIENCE_S: Final = 10.0
 """How long to wait until others have the addresses. It takes them less than a second."""
 _LOOK_EVERY_S: Final = 0.2
@@ -43,7 +42,7 @@ async def _annotate(kube: Kube, node: str, value: str | None) -> bool:
     try:
         await kube.patch(NODES, node, {"metadata": {"annotations": {names.ANNOTATION_NODE_DRAINS: value}}})
     except errors.KubeError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_refusal:
             raise
         return False
     return True

@@ -34,7 +34,6 @@ AGENT = "kube-nftlb-agent"
 AGENTS = f"metadata.name={AGENT}"
 """The field selector of the agents' DaemonSet."""
 _ENDED = ("Succeeded", "Failed")
-_FORBIDDEN = 403
 
 
 class Target(NamedTuple):
@@ -141,7 +140,7 @@ async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str 
     try:
         return await get_if_present(kube, resource, name, namespace)
     except errors.KubeError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_refusal:
             raise
         return None
 
@@ -167,7 +166,7 @@ async def list_if_allowed(
             transform=transform,
         )
     except errors.KubeError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_refusal:
             raise
         return None
     return listing.items

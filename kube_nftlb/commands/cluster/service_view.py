@@ -20,9 +20,9 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports, join_ports
 from kube_nftlb.commands.cluster.announced import Announced, where
-from kube_nftlb.commands.cluster.behind import behind
 from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.cluster.findings import accepted_in_part
+from kube_nftlb.commands.cluster.pending_nodes import pending_nodes
 from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
 from kube_nftlb.commands.view import ClusterView, referred
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -84,7 +84,7 @@ def _farm(raw: JsonObject, cluster: ClusterView, of_namespace: str) -> FarmView:
         {node: cluster.conflicts(farm, node) for node in cluster.facts},
     )
     used: set[str] = set()
-    waited_for = behind(raw, cluster)
+    pending = pending_nodes(raw, cluster)
     nodes_by_behaviour: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
     for node, here in on_nodes.farms.items():
         backends = tuple(sorted(_used(here, node), key=lambda each: (each.group, each.node, each.name)))
@@ -92,7 +92,7 @@ def _farm(raw: JsonObject, cluster: ClusterView, of_namespace: str) -> FarmView:
         behaviour = _behaviour(here, lost=bool(on_nodes.conflicts[node]))
         if (failure := failures.get(node)) is not None:
             behaviour = f"{failure.reason}: {failure.message}"
-        elif node in waited_for:
+        elif node in pending:
             behaviour += ", once it has programmed the last change"
         nodes_by_behaviour.setdefault((behaviour, backends), []).append(node)
     options = [f"engine {spec.engine}", f"mode {spec.mode}", f"scheduler {spec.scheduler}"]

@@ -11,9 +11,9 @@ from kube_nftlb.api.base import FAMILIES
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.announced import Announced
-from kube_nftlb.commands.cluster.asked import Asked
 from kube_nftlb.commands.cluster.finding import Finding, condition, is_silent
 from kube_nftlb.commands.cluster.findings import is_pending, leads, of_farm
+from kube_nftlb.commands.cluster.name_arguments import NameArgument
 from kube_nftlb.commands.view import ClusterView, is_of_service
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import counted
@@ -87,7 +87,7 @@ def as_json(finding: Finding) -> dict[str, Any]:
     return {**finding._asdict(), "since": since}
 
 
-def chosen(farms: Iterable[JsonObject], what: Asked) -> list[JsonObject]:
+def chosen(farms: Iterable[JsonObject], what: NameArgument) -> list[JsonObject]:
     """Return the farms that a name means: a farm, or those of a Service."""
     here = [raw for raw in farms if raw["metadata"]["namespace"] == what.namespace]
     exact = [raw for raw in here if raw["metadata"]["name"] == what.name] if what.kind != "service" else []

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.commands.cluster import named, terminal, trace_here, trace_names, trace_probe
+from kube_nftlb.commands.cluster import name_arguments, terminal, trace_here, trace_names, trace_probe
 from kube_nftlb.commands.cluster.announced import Announced, where
 from kube_nftlb.commands.cluster.installation import program_pods
-from kube_nftlb.commands.cluster.named import is_address
+from kube_nftlb.commands.cluster.name_arguments import is_address
 from kube_nftlb.commands.cluster.on_nodes import on_nodes
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import AGENT_PODS, Target, connected, list_if_allowed, namespace_of
@@ -56,7 +56,7 @@ async def trace(target: Target, options: TraceOptions) -> bool:
     if is_address(options.client) and _version(options.client) != _version(ip):
         raise errors.UsageError(f"{options.client} and {ip} are of different families")
     if options.node:
-        named.checked(options.node, "name of a node")
+        name_arguments.checked(options.node, "name of a node")
     if options.local and is_address(options.client):
         return await _on_this_node(
             target, options, Flow(_address(options.client), ip, options.protocol, port), options.node
@@ -173,7 +173,7 @@ def _client(target: Target, options: TraceOptions) -> str:
     text = options.client
     if is_address(text):
         return _address(text)
-    namespace, pod = named.split(text)
+    namespace, pod = name_arguments.split(text)
     return f"{namespace or namespace_of(target)}/{pod}"
 
 

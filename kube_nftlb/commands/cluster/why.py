@@ -10,8 +10,8 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.values import Mode
 from kube_nftlb.commands.cluster import address_findings, findings, gateways, service_findings, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asked import Asked, asked
 from kube_nftlb.commands.cluster.finding import Finding
+from kube_nftlb.commands.cluster.name_arguments import NameArgument, parse
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.overview import farms_and_reports, warnings
 from kube_nftlb.commands.cluster.queries import (
@@ -46,7 +46,7 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     what = None
     if name is not None:
         # A namespace may be called like a kind.
-        what = asked(name, None if kind in gateways.KINDS else target.namespace, namespace_of(target))
+        what = parse(name, None if kind in gateways.KINDS else target.namespace, namespace_of(target))
     namespace, plain = (what.namespace, what.name) if what is not None else (target.namespace, None)
     async with terminal.progress("asking the API server"), connected(target) as kube:
         if kind in gateways.KINDS and (
@@ -97,7 +97,7 @@ def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime)
     return address_findings.of_addresses(view, farms, now)
 
 
-async def _why_without_farm(kube: Kube, view: ClusterView, what: Asked, output: Format) -> bool:
+async def _why_without_farm(kube: Kube, view: ClusterView, what: NameArgument, output: Format) -> bool:
     """Say why a Service has no farm. Raises UsageError if there is no such Service."""
     namespace, name = what.namespace, what.name
     service = await get_if_present(kube, SERVICES, name, namespace) if what.kind != "farm" else None

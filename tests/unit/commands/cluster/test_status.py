@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.asked import asked
 from kube_nftlb.commands.cluster.findings import find, of_farms
+from kube_nftlb.commands.cluster.name_arguments import parse
 from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well
 from kube_nftlb.commands.cluster.status import line as in_one_line
 from kube_nftlb.commands.view import ClusterView
@@ -174,7 +174,7 @@ def test_a_name_means_a_farm_or_the_farms_of_a_service(name: str, names: list[st
     of_both = raw_service_farm("both--a")
     of_both["metadata"]["labels"][LABEL_SERVICE] = "both"
     farms += [farm(name="both"), of_both]
-    assert [raw["metadata"]["name"] for raw in chosen(farms, asked(name, None, "default"))] == names
+    assert [raw["metadata"]["name"] for raw in chosen(farms, parse(name, None, "default"))] == names
 
 
 def test_why_has_one_line_for_each_unhealthy_farm() -> None:

@@ -7,7 +7,7 @@ from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.cache.node_record import parse_node
 
 
-def behind(raw: JsonObject, cluster: ClusterView) -> set[str]:
+def pending_nodes(raw: JsonObject, cluster: ClusterView) -> set[str]:
     """Return the nodes that have not programmed a farm, or its endpoints, as they are; none of one that is not pending.
 
     Its conditions decide if it waits, and name only some nodes.
