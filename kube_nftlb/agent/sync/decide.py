@@ -14,7 +14,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.api.conflicts import Loss, lost_listeners
+from kube_nftlb.api.conflicts import FarmKey, Loss, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
@@ -52,6 +52,8 @@ class Facts(NamedTuple):
     links: Links = modes.NO_LINKS
     restricted: bool = False
     """True if its newest spec cannot be parsed, but has source ranges or limits."""
+    of_same_service: frozenset[FarmKey] = frozenset()
+    """The farms of the same Service that have listeners of it: it gets them when the operator has written those too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def decide(facts: Facts, unsupported: Unsupported) -> Decision:
         return Keep()
     if farm is None:
         return Withdraw()
-    lost = _lost_here(farm, facts.loss, facts.node)
+    lost = _lost_here(farm, facts)
     if facts.loss is not None and facts.loss.everything:
         return Withdraw(lost, lasts=True)
     if facts.too_large is not None:
@@ -146,10 +148,11 @@ def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker 
     return modes.unusable_settings(farm.spec) or unsupported(farm) or modes.blocker(farm.spec, links)
 
 
-def _lost_here(farm: Farm, loss: Loss | None, node: NodeFacts) -> Problem | None:
+def _lost_here(farm: Farm, facts: Facts) -> Problem | None:
     """Return a problem for conflicts on addresses of this node; the operator reports the others."""
-    conflicts = loss.conflicts if loss is not None else ()
-    here = [each for each in conflicts if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
+    conflicts = facts.loss.conflicts if facts.loss is not None else ()
+    ips = facts.node.port_ips.get(farm.spec.family, ())
+    here = [each for each in conflicts if each.lost.ip in ips and each.winner not in facts.of_same_service]
     if not here:
         return None
     winner, _, lost = here[0]

@@ -17,7 +17,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api import budgets
 from kube_nftlb.api.budgets import Budget
-from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
+from kube_nftlb.api.conflicts import Conflicts, FarmKey, Loss, farm_key, rank
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.endpointslices.backends import resolved_spec, services, sized_spec
@@ -220,10 +220,11 @@ class FarmIndex:
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
         """Return the facts about a farm at ``now``, in seconds of the loop's clock."""
         farm, refers = self.resolved(key), self._unreadable.get(key)
+        loss = self._conflicts.get(key)
         return Facts(
             farm,
             key not in self._unreadable,
-            self._conflicts.get(key),
+            loss,
             self._too_large(key),
             self._rules_refused.get(key),
             self._refused.get(key),
@@ -232,7 +233,16 @@ class FarmIndex:
             self.node,
             links,
             refers is not None and refers.unread,
+            self._of_same_service(farm, loss) if farm is not None and loss is not None else frozenset(),
         )
+
+    def _of_same_service(self, farm: Farm, loss: Loss) -> frozenset[FarmKey]:
+        """Return the farms of the same Service that have listeners of a farm."""
+        if (service := farm.metadata.service) is None:
+            return frozenset()
+        winners = {each.winner for each in loss.conflicts}
+        others = {key: other.metadata.service for key in winners if (other := self._farms.get(key)) is not None}
+        return frozenset(key for key, of in others.items() if of is not None and of.uid == service.uid)
 
     def _too_large(self, key: FarmKey) -> str | None:
         size, limits = self._sizes.get(key, 0), self._limits

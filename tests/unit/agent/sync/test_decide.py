@@ -49,6 +49,12 @@ CASES: dict[str, tuple[Facts, dict[str, Any], type[Decision], str | None]] = {
     "no longer understood, and loses": (Facts(WEB, readable=False, loss=CLUSTER_IP), {}, Keep, None),
     "loses, as the operator reports": (Facts(WEB, loss=CLUSTER_IP), {}, Withdraw, None),
     "loses an address of this node": (Facts(WEB, loss=NODE_IP), {}, Withdraw, "AddressInUse"),
+    "gets it when the other farm of its Service is written": (
+        Facts(WEB, loss=NODE_IP, of_same_service=frozenset({FarmKey("default", "old")})),
+        {},
+        Withdraw,
+        None,
+    ),
     "loses all ports of the node": (Facts(WEB, loss=WHOLE_NODE_IP), {}, Withdraw, "AddressInUse"),
     "rules refused": (Facts(WEB, rules_refused="no"), {}, Keep, "Refused"),
     "rules refused, and loses": (Facts(WEB, rules_refused="no", loss=CLUSTER_IP), {}, Withdraw, None),

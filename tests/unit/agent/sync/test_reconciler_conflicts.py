@@ -107,6 +107,20 @@ async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Nod
     assert not node.loop.progress.problems
 
 
+async def test_a_farm_waits_without_a_problem_for_the_node_port_of_another_farm_of_its_service(node: Node) -> None:
+    """externalTrafficPolicy changes: the operator writes the new farm first, then the one that gives up the port."""
+    node.state.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    port = [{"type": "NodePort", "ports": "30080"}]
+    await node.program([farm("web--http", owner="web", addresses=[*at("10.96.0.10"), *port])], 20)
+    external = farm("web--http--external", owner="web", addresses=port, version=21)
+    await node.change(external, farm("younger", owner="younger", addresses=port, version=22))
+    assert node.reason("web--http--external") is None
+    assert not node.state.has_failed(key("web--http--external")), "its health check port would say so"
+    assert node.reason("younger") == "AddressInUse"
+    await node.change(farm("web--http", owner="web", addresses=at("10.96.0.10"), generation=2, version=23))
+    assert {each.port for each in node.engine.farms["web--http--external"].listeners} == {30080}
+
+
 async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node(node: Node) -> None:
     there = "172.31.0.12"
     port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
