@@ -109,8 +109,8 @@ class OperatorSettings(CommonSettings):
     client's address, as with kube-proxy).
     """
     default_engine: Annotated[DefaultEngine, Variable("KUBE_NFTLB_DEFAULT_ENGINE", "defaults.engine")] = "nftlb"
-    """Engine of Services without an annotation: `nftlb`, `nftables` (changes in milliseconds with any number of
-    Services), or `auto` (nftables for what it can serve, nftlb for the rest).
+    """Engine of Services without an annotation: `nftlb`, `nftables` (a change takes milliseconds, however many
+    Services there are), or `auto` (nftables for what it can serve, nftlb for the rest).
     """
     external_ips: Annotated[Switch, Variable("KUBE_NFTLB_EXTERNAL_IPS", "externalIPs.enabled")] = True
     """Serve `spec.externalIPs` of Services, as kube-proxy does by default until Kubernetes 1.40 (its feature gate
@@ -197,7 +197,7 @@ class NftlbSettings(Settings):
 
     It should survive restarts of both programs, but not of the machine.
     """
-    port: Annotated[Number, Variable("KUBE_NFTLB_NFTLB_PORT"), Interval(ge=1, le=65535)] = 5555
+    port: Annotated[Number, Variable("KUBE_NFTLB_NFTLB_PORT", "agent.nftlbPort"), Interval(ge=1, le=65535)] = 5555
     """TCP port of nftlb on 127.0.0.1."""
 
     @property

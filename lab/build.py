@@ -36,6 +36,7 @@ _HELM_LINKER_FLAGS = " ".join(
 
 _NFTLB = Path(__file__).parent / "nftlb"
 NFTLB_NEEDS = {
+    "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
     "gcc": "/usr/bin/gcc",
     "libc6-dev": "/usr/include/stdio.h",
     "libev-dev": "/usr/include/ev.h",

@@ -1,5 +1,6 @@
 """The duties of an agent, each a task of its own, and the parts that they share."""
 
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -20,6 +21,7 @@ from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
 from kube_nftlb.agent.kube_proxy.takeover import Takeover, unserved_by
+from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
@@ -125,6 +127,9 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "watch-slices": partial(watch_slices, kube, state, health_checks),
         "watch-policies": partial(watch_policies, kube, state, settings.limits),
         "drains": drains.run,
+        "connection-tracking": partial(
+            connection_tracking.keep, settings.conntrack, settings.sysctl_dir, os.cpu_count() or 1, MonotonicClock()
+        ),
         "connections": connections.run,
         "health-checks": health_checks.run,
         "events": events.run,

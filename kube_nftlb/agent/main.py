@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -15,7 +14,6 @@ from kube_nftlb import logs
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.duties import Duty, open_agent
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
-from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.shutdown import GRACE_S, ShutdownReason, clean_up, shutdown_reason
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
@@ -43,7 +41,6 @@ def main(settings: AgentSettings) -> None:
     gc.set_threshold(_GARBAGE_OBJECTS, *gc.get_threshold()[1:])
     logs.configure(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(node=settings.node_name)
-    connection_tracking.apply(settings.conntrack, settings.sysctl_dir, os.cpu_count() or 1)
     # Changes by this program are told from those by others, which may run on Python too.
     set_own_name(_PROGRAM)
     asyncio.run(_run(settings))

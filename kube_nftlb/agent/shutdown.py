@@ -1,6 +1,6 @@
 """The end of the agent: its rules stay, unless it is uninstalled or its node is moved back."""
 
-import contextlib
+import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
@@ -24,6 +24,8 @@ HAND_OVER_S = 90.0
 """Maximum time in seconds for kube-proxy to have rules."""
 _REMOVAL_S = 10.0
 """Of the time in seconds that remains, what is for all else but nftlb: it was told to end, too, and may hang."""
+
+_RETRY_S = 1.0
 
 _log = structlog.get_logger()
 
@@ -86,10 +88,27 @@ async def clean_up(
     if why is ShutdownReason.UNINSTALL:
         _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
         return
-    # Farms wait for every node that has one.
-    with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError):
-        await kube.delete(NFTLB_NODES, own_node.name)
+    try:
+        async with asyncio.timeout(_REMOVAL_S):
+            await _delete_report(kube, own_node.name)
+    except TimeoutError:
+        message = f"farms wait for this node, which has none any more: run `kubectl delete nftlbnode {own_node.name}`"
+        _log.warning(message)
+        return
     _log.info("kube-proxy has taken over: nothing of kube-nftlb is left on this node")
+
+
+async def _delete_report(kube: Kube, name: str) -> None:
+    """Delete the NftlbNode, for which farms wait, however often the API server does not answer."""
+    while True:
+        try:
+            await kube.delete(NFTLB_NODES, name)
+        except errors.NotFoundError:
+            return
+        except (errors.KubeError, errors.KubeUnreachableError):
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
 
 
 def _families(own_node: OwnNode) -> list[str]:

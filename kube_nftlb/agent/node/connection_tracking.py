@@ -1,15 +1,17 @@
 """The kernel's settings of connection tracking, as kube-proxy makes them, and how full its table is."""
 
+import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
+from kube_nftlb.agent.clock import Clock
 from kube_nftlb.settings import ConntrackSettings
 
 _FOLDER = "net/netfilter"
-_MAX, _COUNT = "nf_conntrack_max", "nf_conntrack_count"
-_BUCKETS = Path("/sys/module/nf_conntrack/parameters/hashsize")
+_MAX, _COUNT, _BUCKETS = "nf_conntrack_max", "nf_conntrack_count", "nf_conntrack_buckets"
+_LOOK_EVERY_S = 2.0
 _ENTRIES_PER_BUCKET = 4
 """kube-proxy's ratio."""
 
@@ -40,19 +42,29 @@ def wanted(settings: ConntrackSettings, cpus: int, limit: int) -> dict[str, str]
     return found
 
 
-def apply(settings: ConntrackSettings, sysctl_dir: Path, cpus: int, buckets: Path = _BUCKETS) -> None:
+async def keep(settings: ConntrackSettings, sysctl_dir: Path, cpus: int, clock: Clock) -> None:
+    """Write the settings once the kernel has them, until cancelled.
+
+    It has none before something has loaded its module, which at boot may be the agent's own rules.
+    """
+    while not (sysctl_dir / _FOLDER / _MAX).exists():
+        await clock.sleep(_LOOK_EVERY_S)
+    apply(settings, sysctl_dir, cpus)
+    await asyncio.Event().wait()
+
+
+def apply(settings: ConntrackSettings, sysctl_dir: Path, cpus: int) -> None:
     """Write the settings. What cannot be written is logged: the limit belongs to the host, and may be read-only."""
-    todo = {
-        sysctl_dir / _FOLDER / name: value for name, value in wanted(settings, cpus, size(sysctl_dir).limit).items()
-    }
-    fitting = int(todo.get(sysctl_dir / _FOLDER / _MAX, 0)) // _ENTRIES_PER_BUCKET
-    if fitting > _read(buckets):
-        todo[buckets] = str(fitting)
-    for path, value in todo.items():
+    folder = sysctl_dir / _FOLDER
+    todo = wanted(settings, cpus, size(sysctl_dir).limit)
+    fitting = int(todo.get(_MAX, 0)) // _ENTRIES_PER_BUCKET
+    if fitting > _read(folder / _BUCKETS):
+        todo[_BUCKETS] = str(fitting)
+    for name, value in todo.items():
         try:
-            path.write_text(value)
+            (folder / name).write_text(value)
         except OSError as error:
-            _log.warning("cannot set the connection tracking", setting=path.name, value=value, error=str(error))
+            _log.warning("cannot set the connection tracking", setting=name, value=value, error=str(error))
 
 
 def size(sysctl_dir: Path) -> TableSize:

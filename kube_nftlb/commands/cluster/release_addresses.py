@@ -13,6 +13,7 @@ from kube_nftlb.commands.cluster.finding import condition
 from kube_nftlb.commands.cluster.findings import leads
 from kube_nftlb.commands.cluster.installation import namespace_of_programs
 from kube_nftlb.commands.cluster.queries import OPERATOR_LEASE, Target, connected, list_if_allowed
+from kube_nftlb.kube import leader_election
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import LEASES, SERVICES, JsonObject
 
@@ -20,6 +21,8 @@ _AT_ONCE: Final = 16
 _LOOK_AGAIN_S: Final = 5.0
 """An operator that is about to end may write an address until then."""
 _LOOKS: Final = 24
+_RENEWED_WITHIN_S: Final = 2 * leader_election.RETRY_S + 1
+"""The leader renews its Lease as often, also if one try fails."""
 
 
 async def release(target: Target, *, wait: bool, force: bool = False) -> int:
@@ -45,13 +48,27 @@ async def release(target: Target, *, wait: bool, force: bool = False) -> int:
 
 async def _refuse_running(kube: Kube, namespace: str | None) -> None:
     """Raise UsageError if an operator runs, as far as the user may know."""
-    leases = await list_if_allowed(kube, LEASES, namespace, field_selector=f"metadata.name={OPERATOR_LEASE}") or ()
-    for lease in leases:
-        if leads(lease, datetime.now(UTC)):
-            raise errors.UsageError(
-                f"an operator runs in the namespace {lease['metadata']['namespace']}, and may assign other addresses at"
-                " once: use --force if addresses.enabled is off there"
-            )
+    held = [each for each in await _operator_leases(kube, namespace) if _is_held(each)]
+    running = [each for each in held if leads(each, datetime.now(UTC))]
+    if held and not running:
+        # By a clock that is ahead of the operator's, its Lease has ended long ago: does it renew it?
+        await asyncio.sleep(_RENEWED_WITHIN_S)
+        versions = {each["metadata"]["resourceVersion"] for each in held}
+        after = await _operator_leases(kube, namespace)
+        running = [each for each in after if _is_held(each) and each["metadata"]["resourceVersion"] not in versions]
+    if running:
+        raise errors.UsageError(
+            f"an operator runs in the namespace {running[0]['metadata']['namespace']}, and may assign other addresses"
+            " at once: use --force if addresses.enabled is off there"
+        )
+
+
+async def _operator_leases(kube: Kube, namespace: str | None) -> list[JsonObject]:
+    return await list_if_allowed(kube, LEASES, namespace, field_selector=f"metadata.name={OPERATOR_LEASE}") or []
+
+
+def _is_held(lease: JsonObject) -> bool:
+    return bool((lease.get("spec") or {}).get("holderIdentity"))
 
 
 async def _release(kube: Kube, namespace: str | None) -> set[str]:

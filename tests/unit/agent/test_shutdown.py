@@ -14,7 +14,9 @@ from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.shutdown import GRACE_S, HAND_OVER_S, ShutdownReason, shutdown_reason
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import NFTLB_NODES
 from tests.fakes.clock import FakeClock
+from tests.fakes.kube import FakeKube
 
 SELECTOR = {"kube-nftlb.io/service-proxy": "kube-nftlb"}
 
@@ -178,6 +180,33 @@ async def test_an_nftlb_that_hangs_leaves_time_to_remove_the_tables(
     unused = cast("Any", None)
     await shutdown.clean_up(ShutdownReason.UNINSTALL, unused, node.own_node, unused, unused, remaining_s)
     assert given == [nftlb_s]
+
+
+@pytest.mark.parametrize("refusals", [2, 1000])
+async def test_a_node_that_moves_deletes_its_nftlb_node_as_soon_as_the_api_server_answers(
+    node: Node, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    class BusyKube(FakeKube):
+        left = refusals
+
+        async def delete(self, *arguments: Any, **options: Any) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise errors.KubeError(429, "TooManyRequests", "later")
+            await super().delete(*arguments, **options)
+
+    async def clean(*_: object) -> None:
+        pass
+
+    kube = BusyKube()
+    kube.put(NFTLB_NODES, {"metadata": {"name": node.own_node.name}})
+    for name, value in (("clean", clean), ("_RETRY_S", 0.001), ("_REMOVAL_S", 0.1)):
+        monkeypatch.setattr(shutdown, name, value)
+    unused = cast("Any", None)
+    with capture_logs() as logs:
+        await shutdown.clean_up(ShutdownReason.MOVE, cast("Any", kube), node.own_node, unused, unused, 10)
+    assert (kube.find(NFTLB_NODES, node.own_node.name) is None) == (refusals == 2)
+    assert ("kubectl delete nftlbnode" in logs[0]["event"]) == (refusals == 1000)
 
 
 def test_the_grace_is_the_charts() -> None:

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.connection_tracking import TableSize
 from kube_nftlb.settings import ConntrackSettings
+from tests.fakes.clock import FakeClock
 
 DEFAULTS = ConntrackSettings.from_environment({})
 NONE = ConntrackSettings(max_per_core=0, tcp_established_s=0, tcp_close_wait_s=0)
@@ -28,10 +30,28 @@ def test_what_can_be_written_is_whatever_cannot(tmp_path: Path) -> None:
     (folder / "nf_conntrack_max").write_text("65536\n")
     (folder / "nf_conntrack_count").write_text("17\n")
     (folder / "nf_conntrack_tcp_timeout_close_wait").mkdir()
-    connection_tracking.apply(DEFAULTS, tmp_path, 2, tmp_path / "hashsize")
+    connection_tracking.apply(DEFAULTS, tmp_path, 2)
     assert connection_tracking.size(tmp_path) == TableSize(17, 131072)
-    assert (tmp_path / "hashsize").read_text() == "32768"
+    assert (folder / "nf_conntrack_buckets").read_text() == "32768"
     assert (folder / "nf_conntrack_tcp_timeout_established").read_text() == "86400"
+
+
+async def test_at_boot_the_settings_wait_for_the_kernel_to_have_them(tmp_path: Path) -> None:
+
+    async def passes(rounds: int) -> None:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+    keeping = asyncio.create_task(connection_tracking.keep(DEFAULTS, tmp_path, 2, FakeClock()))
+    await passes(60)
+    folder = tmp_path / "net/netfilter"
+    assert not folder.exists()
+    folder.mkdir(parents=True)
+    (folder / "nf_conntrack_max").write_text("65536\n")
+    await passes(60)
+    assert (folder / "nf_conntrack_tcp_timeout_established").read_text() == "86400"
+    assert not keeping.done(), "a duty that ends ends the agent"
+    keeping.cancel()
 
 
 def test_a_table_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:

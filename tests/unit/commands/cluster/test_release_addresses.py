@@ -1,5 +1,6 @@
 """Addresses of pools are taken from Services at the end of an installation, until nobody assigns any."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -46,6 +47,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, again: int) -> AssigningKube:
 
     monkeypatch.setattr(release_addresses, "connected", connected)
     monkeypatch.setattr(release_addresses, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(release_addresses, "_RENEWED_WITHIN_S", 0.05)
     kube.put(SERVICES, raw_service(status={"conditions": [ASSIGNED]}))
     kube.put(SERVICES, raw_service("other", status={"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}}))
     lease = records.claimed(VIP, records.NOBODY, "n1", "02:00:00:00:00:01", datetime(2026, 1, 1, tzinfo=UTC))
@@ -80,6 +82,21 @@ async def test_a_running_operator_keeps_its_addresses(
         assert kube.writes == []
     else:
         assert await release_addresses.release(Target(), wait=False, force=force) == 1
+
+
+async def test_a_clock_that_is_ahead_of_the_operators_takes_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = cluster(monkeypatch, 1)
+
+    def renew() -> None:
+        renewed = timestamps.micros(datetime.now(UTC) - timedelta(hours=1))
+        metadata = {"name": OPERATOR_LEASE, "namespace": "kube-nftlb-system"}
+        kube.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "x", "renewTime": renewed}})
+
+    renew()
+    asyncio.get_running_loop().call_later(0.01, renew)
+    with pytest.raises(errors.UsageError, match="an operator runs in the namespace kube-nftlb-system"):
+        await release_addresses.release(Target(), wait=False)
+    assert kube.writes == []
 
 
 async def test_an_operator_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
