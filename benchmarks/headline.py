@@ -35,13 +35,17 @@ class Headline(NamedTuple):
     suffix: str = ""
     """Follows our names in the records: a mode that does what kube-proxy does."""
     process: str = ""
-    """Whose figure: ``node``, all of our programs on a node beside kube-proxy, or ``apiserver``."""
+    """Whose figure: a program's, that of all of a subject's on a node (``node``), or these and the operator's
+    (``node and operator``).
+    """
 
 
 _STEADY: Mapping[str, Parameter] = {"load": "steady", "endpoints": "found by selector", "size": 100}
 _IDLE: Mapping[str, Parameter] = {**_STEADY, "load": "idle"}
 _LARGE: Mapping[str, Parameter] = {"services": 8000, "endpoints": 30}
 _SOME: Mapping[str, Parameter] = {"services": 1000, "endpoints": 10}
+_COST: Mapping[str, Parameter] = {**_SOME, "load": "10 changes a second"}
+_FOLLOWED: Mapping[str, Parameter] = {"services": 50, "changes per s": 10}
 _CREATED: Mapping[str, Parameter] = {"services": 8000, "endpoints": 1}
 _NEW: Mapping[str, Parameter] = {"others": 1000, "users": 500, "connections": "new for each request"}
 
@@ -64,10 +68,12 @@ HEADLINES = (
     Headline("memory of the API server then", "scale", PEAK, _LARGE, "MB", process="apiserver"),
     Headline("CPU time of the API server while 8,000 Services are created", "scale", "processor time", _CREATED, "s",
              process="apiserver"),
-    Headline("CPU time of the API server for a changed endpoint", "endpoints", "processor time of apiserver per change",
-             {}, "ms"),
-    Headline("bytes to etcd for a changed endpoint", "endpoints", "bytes to etcd per change", {}, "B"),
-    Headline("bytes to a node for a changed endpoint", "endpoints", "bytes to the node per change", {}, "B"),
+    Headline("CPU of all programs on a node and of the operator, 1,000 Services, 10 changes a second", "cost",
+             "processor time", _COST, "% of a core", process="node and operator"),
+    Headline("CPU time of the API server for a change of endpoints, 10 a second over 50 Services", "status",
+             "processor time of apiserver per change", _FOLLOWED, "ms"),
+    Headline("bytes to etcd for such a change", "status", "bytes to etcd per change", _FOLLOWED, "B"),
+    Headline("bytes to a node for such a change", "status", "bytes to the node per change", _FOLLOWED, "B"),
     Headline("CPU time of a connection's first packet, 1,000 other Services", "datapath", packets.FIRST,
              {"others": 1000}, "ns", " dnat"),
     Headline("CPU time of its later packets", "datapath", packets.LATER, {"others": 1000}, "ns", " dnat"),
@@ -90,8 +96,9 @@ def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]
 def values_of(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
     """Return the values of a row and a subject; none if it was not measured."""
     name = subject + headline.suffix if Subject(subject).ours else subject
-    if headline.process == "node":
-        parts = [_of_process(groups, headline, subject, process) for process in _ON_NODE[subject]]
+    if headline.process.startswith("node"):
+        operator = ("operator",) if Subject(subject).ours and headline.process != "node" else ()
+        parts = [_of_process(groups, headline, subject, process) for process in (*_ON_NODE[subject], *operator)]
         return [sum(map(max, parts))] if all(parts) else ()
     if headline.process:
         return _of_process(groups, headline, subject, headline.process)

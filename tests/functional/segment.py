@@ -12,6 +12,7 @@ from lab.places import CLIENT, SWITCH
 from lab.rights import NAMESPACE
 from tests.builders.manifests import service
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
+from tests.functional.faults import suite
 
 POOL: dict[str, Any] = {
     "apiVersion": "kube-nftlb.io/v1alpha1",
@@ -59,6 +60,18 @@ def cut(met: dict[str, Any]) -> int:
     return int(met["failed"].pop("reset", 0)) + int(met["failed"].pop("timeout", 0))
 
 
+def note(met: dict[str, Any], change: str, times: int = 1) -> None:
+    """Note what a hammer met, for the page of the fault suite; before ``cut``."""
+    failed = {"reset": "reset", "timeout": "not answered"}
+    figures = {"connections": met["attempts"], **dict.fromkeys((*failed.values(), "refused or unreachable"), 0)}
+    for kind, number in met["failed"].items():
+        figures[failed.get(kind, "refused or unreachable")] += number
+    for metric, number in figures.items():
+        suite.record("announced", metric, "", number, change=change, times=times)
+    if "longest_gap_ms" in met:
+        suite.record("announced", "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
+
+
 @contextlib.contextmanager
 def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Have a client connect to addresses as soon as somebody answers for them.
@@ -71,7 +84,7 @@ def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, A
     try:
         yield process.stdin, result
     finally:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert out, err
         result.update(json.loads(out))
 

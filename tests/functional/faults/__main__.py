@@ -19,6 +19,8 @@ from tests.functional.test_bystanders import FARMS_VARIABLE
 
 SUITE = Path(__file__).parent
 BYSTANDERS = SUITE.parent / "test_bystanders.py"
+FEATURES = SUITE.parent / "features"
+ADDRESSES = (FEATURES / "test_addresses.py", FEATURES / "announcing", FEATURES / "announcing_bgp")
 _MANY_FARMS = "200 1000"
 """Those of BYSTANDERS in the long form, in turn."""
 
@@ -39,7 +41,7 @@ def main() -> int:
     statuses = []
     for engine in ("nftlb", "nftables"):
         environment = {**os.environ, **settings, "KUBE_NFTLB_TEST_ENGINE": engine}
-        argv = [sys.executable, "-m", "pytest", str(SUITE), str(BYSTANDERS), *options]
+        argv = [sys.executable, "-m", "pytest", *map(str, (SUITE, BYSTANDERS, *ADDRESSES)), *options]
         statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
     machine.write(arguments.out, ended(described, records.read(arguments.out), time.monotonic() - began, statuses))
     print(report.write(arguments.out, arguments.out))

@@ -117,6 +117,22 @@ CHAPTERS = (
         "Agent, nftlb and operator are replaced by those of an earlier commit, and back, under load.",
     ),
     Chapter(
+        "allocated",
+        "Services get addresses from a pool",
+        "One node. Both operators are killed while addresses are given, as often as the table says.",
+    ),
+    Chapter(
+        "announced",
+        "Addresses that nodes announce",
+        """
+        Three nodes; a client on their segment, or behind routers (BGP), connects all the time while an address moves.
+        A connection that is open then is reset, or answered no more: no other node knows it. One that the holder can
+        answer no more counts after 0.5 s where the holder fails, else after 5 s. A client connects to new addresses as
+        soon as somebody answers for them, while ten endpoints a second change; "served after" is from before their
+        Services are made.
+        """,
+    ),
+    Chapter(
         "model",
         "Random changes and faults beside a model",
         """

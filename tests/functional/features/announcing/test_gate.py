@@ -1,20 +1,22 @@
 """A node answers for an address once it serves it: who connects at the first answer is neither refused nor lost."""
 
-import os
 import threading
 import time
+from collections import Counter
 from statistics import median
 from typing import Any
+
+import pytest
 
 from lab.places import CLIENT
 from tests.builders.manifests import deployment, endpoint_slice
 from tests.functional.cluster import Cluster
-from tests.functional.segment import announce, arrivals, cut, holder, record, served
+from tests.functional.faults import suite
+from tests.functional.segment import announce, arrivals, cut, holder, note, record, served
 
-NEW = int(os.environ.get("KUBE_NFTLB_TEST_ADDRESSES", "20"))
-MOVES = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "6"))
-RESTARTS = int(os.environ.get("KUBE_NFTLB_TEST_RESTARTS", "3"))
-"""How often is tried; thousands take many minutes."""
+NEW, MOVES, RESTARTS = suite.by_form((20, 6, 3), (1000, 200, 20))
+"""How often is tried."""
+pytestmark = pytest.mark.timeout(suite.by_form(120, 2400))
 THREADS = 8
 _IPV4 = 50
 _GRACE_S = 10
@@ -64,6 +66,11 @@ def test_new_addresses_are_served_from_the_first_answer_on(cluster: Cluster, nam
     waited = sorted(each["connected_at"] - created[ip] for ip, each in met.items() if each["connected_at"])
     times = f"after {median(waited):.3f} s, at most {waited[-1]:.3f} s, n = {len(waited)}"
     print(f"{changes.number} changes of other endpoints; connected {times}")
+    failures = Counter(each for one in met.values() for each in one["failures"])
+    attempts = sum(each["connections"] for each in met.values())
+    note({"attempts": attempts, "failed": failures}, "new address", NEW)
+    for seconds in waited:
+        suite.record("announced", "served after", "ms", seconds * 1000, change="new address", times=NEW)
     assert {ip: each["failures"] for ip, each in met.items() if each["failures"]} == {}
     assert all(each["connections"] == 20 for each in met.values())
     assert max(each["slowest_s"] for each in met.values()) < 1, "no SYN was lost: it would be repeated after a second"
@@ -87,6 +94,7 @@ def test_an_address_moves_with_its_local_endpoints_and_nobody_is_refused(
             holders.append(holder(cluster, ip, other_than=holders[-1]))
             cluster.rolled_out("web", 1, namespace)
     print(f"{met['attempts']} connections, {MOVES} moves, longest gap {met['longest_gap_ms']} ms")
+    note(met, "the only endpoint moves", MOVES)
     assert cut(met) <= 2 * MOVES, "those of the two threads that are open at a hand-over"
     assert met["failed"] == {}
     assert met["longest_gap_ms"] < 1000, "no SYN was lost: it would be repeated after a second"
@@ -105,6 +113,7 @@ def test_rolling_restarts_on_all_nodes_refuse_nobody(cluster: Cluster, namespace
             cluster.rolled_out("web", 3, namespace)
     moves = record(cluster, ip).transitions - before
     print(f"{met['attempts']} connections, {RESTARTS} restarts, {moves} moves, longest gap {met['longest_gap_ms']} ms")
+    note(met, "rolling restart on all nodes", RESTARTS)
     assert cut(met) <= THREADS * moves, "those that are open at a hand-over"
     assert met["failed"] == {}
 

@@ -13,7 +13,11 @@ from kube_nftlb.announce.ownership.gate import EXCLUDED
 from lab.places import CLIENT
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
-from tests.functional.segment import announce, cut, holder, record, served
+from tests.functional.faults import suite
+from tests.functional.segment import announce, cut, holder, note, record, served
+
+HAMMER_S = suite.by_form(1, 5)
+"""Before and after an address moves: thousands of connections in the long form."""
 
 
 @pytest.fixture
@@ -73,10 +77,11 @@ def test_addresses_leave_first(
     served(cluster, ip)
     first = holder(cluster, ip)
     with cluster.hammer(CLIENT, ip) as met:
-        time.sleep(1)
+        time.sleep(HAMMER_S)
         with take_out(cluster, first):
             second = holder(cluster, ip, other_than=first)
-            time.sleep(1)
+            time.sleep(HAMMER_S)
+    note(met, f"a node is {take_out.__name__}")
     print(f"{first} → {second}: {met['attempts']} connections, failed {met['failed']}, gap {met['longest_gap_ms']} ms")
     assert cut(met) <= 2, "those of the two threads that are open at the hand-over"
     assert met["failed"] == {}
@@ -96,6 +101,7 @@ def test_an_upgrade_of_all_agents_one_after_another_fails_nothing(cluster: Clust
                 ready = partial(is_ready, cluster, address)
                 eventually(ready, f"the agent of {node} is ready", 60)
     moves = record(cluster, ip).transitions - before
+    note(met, "all agents are upgraded")
     print(f"{met['attempts']} connections, {moves} moves, failed {met['failed']}, gap {met['longest_gap_ms']} ms")
     assert cut(met) <= 2 * moves, "those of the two threads that are open at a hand-over"
     assert met["failed"] == {}
@@ -115,6 +121,7 @@ def test_the_responder_answers_while_a_new_agent_starts(cluster: Cluster, namesp
     with cluster.hammer(CLIENT, ip) as met:
         os.kill(cluster.lab.pid("agent", first), signal.SIGKILL)
         time.sleep(8)
+    note(met, "the holder's agent crashes")
     print(f"{met['attempts']} connections, gap {met['longest_gap_ms']} ms, {record(cluster, ip).holder}")
     assert met["failed"] == {}
 

@@ -16,16 +16,17 @@ from lab.places import CLIENT
 from lab.routing.plan import RouterPlan
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
+from tests.functional.faults import suite
 from tests.functional.features.announcing.test_gate import rolling
 from tests.functional.features.announcing_bgp.conftest import ROUTERS, has_sessions, router_peer
 from tests.functional.routed import RouteWatch, hops, routed
-from tests.functional.segment import announce, cut, served, unplugged
+from tests.functional.segment import announce, cut, note, served, unplugged
 
-ROLLS = int(os.environ.get("KUBE_NFTLB_TEST_MOVES", "4"))
+ROLLS = suite.by_form(4, 30)
 THREADS = 8
 ROUTER = ROUTERS[0].name
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(suite.by_form(240, 1200))
 
 
 def _kill_agent(cluster: Cluster, node: str) -> None:
@@ -65,6 +66,7 @@ def test_a_crash_moves_nothing(
     with cluster.hammer(CLIENT, ip) as met:
         end(cluster, node)
         _keeps_its_route(cluster, ROUTER, ip, node, 8)
+    note(met, f"BGP: {end.__name__[1:].replace('_', ' ')}")
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
     has_sessions(cluster, node)
@@ -120,6 +122,7 @@ def test_a_restart_of_the_only_node_that_serves_loses_no_route(
     with cluster.hammer(CLIENT, ip) as met:
         restart(cluster, node)
         time.sleep(5)
+    note(met, f"BGP: {restart.__name__[1:].replace('_', ' ')}")
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert met["failed"] == {}
     has_sessions(cluster, node)
@@ -149,6 +152,7 @@ def test_a_dead_node_is_left_within_a_second_and_a_half(
         with RouteWatch(cluster, ROUTER, ip, lambda number: number == 2) as watch:
             stack.enter_context(unplugged(cluster, node))
         time.sleep(2)
+    note(met, "BGP: a node dies")
     print(f"left after {watch.took_s:.3f} s; {met['attempts']} connections, gap {met['longest_gap_ms']} ms")
     assert watch.took_s < 3
     has_sessions(cluster, node)
@@ -167,6 +171,7 @@ def test_a_node_that_drains_is_left_first(cluster: Cluster, namespace: str, pair
         routed(cluster, ROUTER, ip, *cluster.nodes[1:])
         time.sleep(1)
     assert kubectl.run("undrain", f"node/{node}").returncode == 0
+    note(met, "BGP: a node is drained")
     print(f"{met['attempts']} connections, failed {met['failed']}, longest gap {met['longest_gap_ms']} ms")
     assert cut(met) <= 4, "those of the two threads that are open as routers change their minds"
     assert met["failed"] == {}
@@ -188,6 +193,7 @@ def test_rolling_updates_with_traffic_policy_local_fail_nobody(
             made["spec"]["template"]["metadata"]["annotations"] = {"number": str(number)}
             cluster.apply(made)
             cluster.rolled_out("web", 3, namespace)
+    note(met, "BGP: rolling update on all nodes", ROLLS)
     print(f"{met['attempts']} connections, {ROLLS} rolling updates, failed {met['failed']}, {met['longest_gap_ms']} ms")
     # A connection that is open as routers change their minds may go to a node that does not know it.
     assert cut(met) <= THREADS * ROLLS
