@@ -119,6 +119,28 @@ async def test_what_is_never_acknowledged_is_not_taken_for_programmed(unwilling:
     await served_anew(unwilling)
 
 
+@pytest.mark.parametrize("change", [None, OLD], ids=["removed", "new"])
+@pytest.mark.parametrize("how", REFUSALS[4:], ids=NAMES[4:])
+async def test_a_farm_that_comes_or_goes_unacknowledged_does_so_at_the_next_try(
+    unwilling: UnwillingNode, how: str, change: dict[str, Any] | None
+) -> None:
+    await unwilling.apply(**({} if change else {"web": OLD}), other=spec(VIPS[1], ENDPOINTS[4]))
+    unwilling.begin(how)
+    try:
+        applied = await unwilling.apply(web=change)
+    except errors.UnansweredError:
+        pass
+    else:
+        assert list(applied.refused) == ["web"]
+    unwilling.end()
+    await unwilling.apply(web=change)
+    assert ("web" in unwilling.node.engine.sent) == (change is not None)
+    assert await unwilling.drift() is None
+    answered = ask(VIPS[0])
+    assert answered in ENDPOINTS[:2] if change else answered not in ENDPOINTS
+    assert ask(VIPS[1]) == ENDPOINTS[4]
+
+
 async def served_anew(unwilling: UnwillingNode) -> None:
     await unwilling.apply(web=NEW)
     assert await unwilling.drift("web") is None
