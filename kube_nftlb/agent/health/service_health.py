@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.conflicts import FarmKey, farm_key
+from kube_nftlb.api.conflicts import FarmKey, Rank, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.http_server import Answer
 from kube_nftlb.kube.events import Subject
@@ -18,7 +19,7 @@ class PortRequest(NamedTuple):
 
     port: int
     farm: FarmKey
-    created: float
+    rank: Rank
     subject: Subject
     """The Service of the farm, or the farm itself if it was written by hand."""
     family: Family
@@ -46,11 +47,10 @@ def port_request(farm: Farm, node: str) -> PortRequest | None:
     """Return the request of a farm on a node; None if the farm has no healthCheckNodePort."""
     if farm.spec.health_check_node_port is None:
         return None
-    created = farm.metadata.creation_timestamp
     return PortRequest(
         farm.spec.health_check_node_port,
         farm_key(farm),
-        created.timestamp() if created is not None else 0,
+        rank(farm),
         _subject(farm),
         farm.spec.family,
         frozenset(
@@ -71,7 +71,7 @@ def decide(requests: Iterable[PortRequest]) -> tuple[dict[int, Check], list[Port
         by_port[entry.port].append(entry)
     checks, conflicts = dict[int, Check](), list[PortConflict]()
     for port, wanted in by_port.items():
-        owner = min(wanted, key=_rank).subject
+        owner = min(wanted, key=attrgetter("rank")).subject
         owned = [entry for entry in wanted if entry.subject == owner]
         checks[port] = Check(owner, _count(owned), frozenset(entry.farm for entry in owned))
         losers = {entry.subject for entry in wanted} - {owner}
@@ -97,10 +97,6 @@ def _subject(farm: Farm) -> Subject:
     if (owner := metadata.service) is not None:
         return Subject(SERVICES, metadata.namespace, owner.name, owner.uid)
     return Subject(FARMS, metadata.namespace, metadata.name, metadata.uid)
-
-
-def _rank(entry: PortRequest) -> tuple[bool, float, Subject]:
-    return entry.subject.resource != SERVICES, entry.created, entry.subject
 
 
 def _count(requests: Iterable[PortRequest]) -> int:

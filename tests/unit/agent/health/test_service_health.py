@@ -89,6 +89,12 @@ def test_a_port_that_two_ask_for_is_the_older_ones_and_the_other_is_told() -> No
         assert decided(*farms) == ({32000: Check(API, 0)}, [PortConflict(WEB, 32000, API)])
 
 
+def test_a_service_keeps_its_port_when_its_farm_is_made_anew() -> None:
+    old = {"serviceCreationTimestamp": "2025-01-01T00:00:00Z", "created": "2026-02-01T00:00:00Z"}
+    young = {"serviceCreationTimestamp": "2026-01-01T00:00:00Z", "created": "2026-01-01T00:00:00Z"}
+    assert decided(balanced("api--http", owner="api", **old), balanced(**young))[1] == [PortConflict(WEB, 32000, API)]
+
+
 def test_a_service_takes_its_port_from_an_older_hand_written_farm() -> None:
     squatter = balanced("mine", owner=None, created="2025-01-01T00:00:00Z")
     mine = Subject(FARMS, "default", "mine", "uid-default-mine")
