@@ -115,14 +115,12 @@ def _dsr_problem(spec: FarmSpec, links: Links) -> tuple[FailureReason, str] | No
             return "AddressInUse", f"mode dsr needs an address of its own, and {ip} belongs to this node"
     ready = [backend for backend in spec.backends if backend.ready]
     if ready and not any(backend.ip in links.pods for backend in ready):
+        serves = "in mode dsr a node serves with the pods on its own bridges, and"
+        if not links.pods:
+            return "NoLocalBackend", f"{serves} the agent sees none here: dsr.enabled of the chart is off, or none run"
         named = some_of([backend.name for backend in ready])
-        return (
-            "NoLocalBackend",
-            (
-                "in mode dsr a node serves with the pods on its own bridges, and none of the backends is one: "
-                f"{named}; run one on this node, or use the mode dnat"
-            ),
-        )
+        remedy = "run one on this node, or use the mode dnat"
+        return "NoLocalBackend", f"{serves} none of the backends is one: {named}; {remedy}"
     return None
 
 

@@ -50,7 +50,7 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
     "NftlbUnreachable": "check the container nftlb of the agent's pod on that node, and its log",
     "PortsDiffer": "make targetPort and port of the Service the same",
     "AddressInUse": "change or delete the farm or node port that the message names",
-    "NoLocalBackend": "run a pod of it on that node, or use the mode dnat",
+    "NoLocalBackend": "run a pod of it on that node, set dsr.enabled of the chart, or use the mode dnat",
     "PolicyMissing": "create the NftlbPolicy in the farm's namespace, or remove the reference",
     "PolicyInvalid": "correct the NftlbPolicy that the message names",
     "NoEffect": "remove the part that has no effect, or correct it",

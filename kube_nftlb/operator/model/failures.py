@@ -18,7 +18,7 @@ _TEXTS: Final[Mapping[FailureReason, str]] = {
     "TooManyElements": "it needs more elements than a farm or its namespace may have",
     "PortsDiffer": "its mode needs backends with the port of the listener",
     "AddressInUse": "another farm, or the node itself, has one of its addresses",
-    "NoLocalBackend": "no backend runs on the node",
+    "NoLocalBackend": "the agent sees no backend on the node",
     "PolicyMissing": "an NftlbPolicy that it refers to does not exist; all clients' packets are dropped until it does",
     "PolicyInvalid": "an NftlbPolicy that it refers to is invalid; all clients' packets are dropped",
     "NoEffect": "a part of its spec has no effect",

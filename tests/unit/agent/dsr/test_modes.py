@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.dsr import modes
-from kube_nftlb.agent.dsr.modes import Links, PodLink, PodVip
+from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
 from kube_nftlb.agent.engine.nftlb.steps import plan_steps
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveFarm
@@ -91,6 +91,11 @@ def test_a_farm_that_cannot_work_says_why_gives_pods_nothing_and_refuses(changes
     assert wanted.refuses
     assert wanted.direct is None, "pods get no address"
     assert layout.expected(seen).listeners == frozenset()
+
+
+def test_a_node_whose_agent_sees_no_pods_names_the_value_of_the_chart_by_which_it_would() -> None:
+    assert "dsr.enabled" in view(farm(mode="dsr", backends=NEAR), links=NO_LINKS).problem
+    assert "dsr.enabled" not in shaped(backends=[raw_backend("far", "10.244.2.2", 80)])[1]
 
 
 def test_ready_pods_of_the_node_get_every_address() -> None:
