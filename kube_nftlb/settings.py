@@ -165,7 +165,10 @@ class OperatorSettings(CommonSettings):
     addresses_without_class: Annotated[
         Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
     ] = False
-    """Also give addresses to Services without `spec.loadBalancerClass`. Enable it only if no other program does."""
+    """Also give addresses to Services without `spec.loadBalancerClass`. Enable it only if no other program does.
+
+    Where it is switched off again, all these Services lose their addresses of pools at once.
+    """
     gateway: Annotated[Switch, Variable("KUBE_NFTLB_GATEWAY", "gateway.enabled")] = False
     """Serve TCPRoutes and UDPRoutes of Gateway API, whose CustomResourceDefinitions you install, now or later.
 

@@ -170,6 +170,13 @@ def test_what_releases_addresses_runs_on_the_nodes_of_the_operator() -> None:
         assert job.get("priorityClassName") == priority, "the quota is gone by then"
 
 
+def test_operator_and_agents_look_up_the_api_server_without_the_cluster_dns_which_is_a_service() -> None:
+    for values in VALUES.values():
+        rendered = by_key(render(values))
+        for key in ("Deployment kube-nftlb-operator", "DaemonSet kube-nftlb-agent"):
+            assert pod(rendered, key).get("dnsPolicy") == "Default"
+
+
 def test_the_definitions_are_those_of_the_models_and_stay_at_an_uninstall() -> None:
     definitions = crd.definitions().values()
     for keep in (True, False):
