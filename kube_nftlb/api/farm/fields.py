@@ -45,7 +45,9 @@ class FarmFields(Model):
     protocol: Annotated[
         Protocol,
         Annotation("protocol"),
-        Field(description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port."),
+        Field(
+            description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port. Annotation: only all."
+        ),
     ] = "TCP"
     addresses: Annotated[
         tuple[Address, ...],

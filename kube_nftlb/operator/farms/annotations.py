@@ -42,7 +42,7 @@ _ADDRESS_KEYS: Final = tuple(
     for key in (names.ANNOTATION_ADDRESSES, names.ANNOTATION_ADDRESS_POOL, names.ANNOTATION_SHARING_KEY)
 )
 """Those that decide about addresses from pools, not about farms."""
-KEYS: Final = (_PROTOCOL, _PORTS, *_OPTIONS)
+KEYS: Final = (_PROTOCOL, _PORTS, *_OPTIONS, *_ADDRESS_KEYS)
 """All annotation keys of Services, without the prefix."""
 
 _SCHEDULERS: Final[tuple[str, ...]] = tuple(FarmSpec.model_json_schema()["properties"]["scheduler"]["enum"])
@@ -107,7 +107,7 @@ def service_options(service: Service, families: Iterable[Family], mode: Mode = "
     affinity = {**_affinity(service), **({"mode": mode} if mode != "snat" else {})}
     if not texts:
         return ServiceOptions(service.metadata.name, affinity, (), Listen(), ())
-    problems = annotation_options.unknown(texts, (*KEYS, *_ADDRESS_KEYS), "Service")
+    problems = annotation_options.unknown(texts, KEYS, "Service")
     problems.extend(_unfold_schedulers(texts))
     listen = _listen(service, texts, problems)
     given, refused = annotation_options.parse(_OPTIONS.values(), texts)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,8 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.api.schema import crd, reference
+from kube_nftlb.operator.farms import annotations
+from kube_nftlb.operator.model import pods
 from tools import reference_page
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference.md"
@@ -14,6 +17,14 @@ BY_PATH = {row.full_path: row for row in ROWS}
 
 def test_the_checked_in_page_is_what_the_models_say() -> None:
     assert PAGE.read_text() == reference_page.page(), "run `make reference`"
+
+
+def test_the_page_has_each_annotation_and_the_texts_that_it_can_have() -> None:
+    _, *tables = reference_page.page().split("## Annotations of a ")
+    service, pod = (dict(re.findall(r"\n\| `([^`]+)` \| [^|]* \| ([^|]+) \|", each)) for each in tables)
+    assert (service.keys(), pod.keys()) == (set(annotations.KEYS), set(pods.KEYS))
+    assert service["protocol"].startswith("all;")
+    assert service["new-rtlimit"].startswith("a rate such as 100, which is 100/second")
 
 
 def test_every_field_that_the_api_server_knows_has_a_row_and_no_other_has() -> None:
