@@ -51,8 +51,8 @@ class Ipvs(Protocol):
 class ProxyRules:
     """Finds and removes rules of kube-proxy, in all of its modes. All methods raise KernelError.
 
-    Rules of the program iptables-legacy are in another part of the kernel, which takes the capability NET_RAW to read:
-    they are neither found nor removed (``has_legacy_nat``).
+    Rules of the program iptables-legacy are in another part of the kernel: they are neither found nor removed
+    (``has_legacy_nat``).
     """
 
     def __init__(self, reader: ChainReader, transactions: Transactions, ipvs: Ipvs) -> None:

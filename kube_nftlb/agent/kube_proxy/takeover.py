@@ -36,8 +36,8 @@ _PROXY_EVERY_S = 0.2
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 
 _LEGACY = (
-    "there is a table nat of iptables-legacy, which the agent has no right to read: see if iptables-legacy-save and"
-    " ip6tables-legacy-save show the chain KUBE-SERVICES; if so, remove kube-proxy's rules, or restart the node"
+    "there is a table nat of iptables-legacy, which the agent does not read: see if iptables-legacy-save and"
+    " ip6tables-legacy-save show the chain KUBE-SERVICES; if so, restart the node, or remove kube-proxy's chains alone"
 )
 
 
@@ -66,7 +66,7 @@ class Takeover:
     ) -> None:
         """With ``cleanup`` off, rules are only reported. ``on_removed`` gets a sentence about what was removed.
 
-        ``legacy_nat`` returns True where there may be rules that cannot be read. ``unserved`` returns what the agent
+        ``legacy_nat`` returns True where there may be rules that are not read. ``unserved`` returns what the agent
         does not serve of what the rules do.
         """
         self._rules = rules
