@@ -158,10 +158,7 @@ class OperatorSettings(CommonSettings):
     operator may then write the status of Pods.
     """
     service_status: Annotated[Switch, Variable("KUBE_NFTLB_SERVICE_STATUS", "serviceStatus.enabled")] = False
-    """Write the condition `kube-nftlb.io/Programmed` into the status of Services.
-
-    Otherwise nothing is written to Services.
-    """
+    """Write the condition `kube-nftlb.io/Programmed` into the status of Services; else nothing is written to them."""
     addresses_without_class: Annotated[
         Switch, Variable("KUBE_NFTLB_ADDRESSES_WITHOUT_CLASS", "addresses.withoutClass")
     ] = False

@@ -45,9 +45,7 @@ class FarmFields(Model):
     protocol: Annotated[
         Protocol,
         Annotation("protocol"),
-        Field(
-            description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port. Annotation: only all."
-        ),
+        Field(description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port. Annotation: all."),
     ] = "TCP"
     addresses: Annotated[
         tuple[Address, ...],
