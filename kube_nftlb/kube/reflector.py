@@ -24,6 +24,12 @@ _WATCH_S = 300, 600
 """The shortest and the longest time in seconds of a watch, as client-go's: at random, so that nodes are not in step."""
 _WATCH_AFTER_SILENCE_S = 60
 """The time of one after one that brought nothing: a proxy may keep events back until the API server ends the watch."""
+_FIRST_WATCHES_S = 10, 10
+"""The times of those at the start and after a failure. Who lists after a restart of the API server knows of what was
+deleted meanwhile only that it was gone at the resourceVersion of the list, and may wait for everybody to get there.
+"""
+_DELIVERED_S = 5.0
+"""A watch that has lasted for so long has brought all that the API server knew when it began."""
 _SHORTEST_S = 1.0
 """A watch that ends sooner, without an event, has failed: an API server asked to watch for minutes does so."""
 
@@ -41,7 +47,9 @@ class Handlers:
     remove: Callable[[JsonObject], None]
     """Gets the last state of an object that was deleted."""
     seen: Callable[[int], None] = lambda _: None
-    """Gets the resourceVersion of each event after it was handled, of bookmarks too."""
+    """Gets the resourceVersion of each event after it was handled, of bookmarks too, and where silent watches got."""
+    connected: Callable[[], None] = lambda: None
+    """Called at the start and after failures, once the API server answers."""
     failed: Callable[[errors.KubeNftlbError], None] | None = None
     """Gets each failure; None logs it."""
 
@@ -84,6 +92,8 @@ async def list_and_watch(
     not_older_than: str | None = "0"
     newest = 0
     is_silent = False
+    failed, first_watches = True, list[int]()
+    now = asyncio.get_running_loop().time
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
@@ -99,43 +109,63 @@ async def list_and_watch(
                 check_list(resource.plural, int(listing.resource_version), newest)
                 resource_version = listing.resource_version
                 handlers.replace(listing)
-                newest = int(resource_version)
+                newest = reached = int(resource_version)
             else:
-                check_list(resource.plural, await kube.newest(resource, namespace, **selectors), newest)
+                reached = await kube.newest(resource, namespace, **selectors)
+                check_list(resource.plural, reached, newest)
+            if failed:
+                failed, first_watches = False, list(_FIRST_WATCHES_S)
+                handlers.connected()
+            began = now()
             watching = kube.watch(
                 resource,
                 resource_version,
                 namespace=namespace,
                 **selectors,
                 metadata_only=metadata_only,
-                seconds=_watch_s(after_silence=is_silent),
+                seconds=first_watches.pop() if first_watches else _watch_s(after_silence=is_silent),
             )
             is_silent = True
             async for event in _lasting(watching, resource):
                 is_silent = False
-                resource_version = event.object["metadata"]["resourceVersion"]
-                if event.type == "DELETED":
-                    handlers.remove(event.object)
-                elif event.type != "BOOKMARK":
-                    handlers.put(event.object)
-                newest = int(resource_version)
-                handlers.seen(newest)
+                newest = _handle(event, handlers)
+                resource_version = str(newest)
                 delay_s = _RETRY_FIRST_S
+            if reached > newest and now() - began > _DELIVERED_S:
+                newest = reached
+                handlers.seen(newest)
         except errors.ExpiredError:
+            failed = True
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
-            not_older_than, resource_version = resource_version, None
+            not_older_than, resource_version = str(newest), None
             # Soon, also if the API server was away for long before.
             delay_s = await pause(min(delay_s, _EXPIRED_MAX_S))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
+            failed = True
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
                 # No such resourceVersion: etcd was restored from a backup.
                 not_older_than = None
-            if handlers.failed is not None:
-                handlers.failed(error)
-            else:
-                _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
+            _tell(error, resource, handlers)
             delay_s = await pause(delay_s)
+
+
+def _handle(event: WatchEvent, handlers: Handlers) -> int:
+    """Pass an event on; return its resourceVersion."""
+    if event.type == "DELETED":
+        handlers.remove(event.object)
+    elif event.type != "BOOKMARK":
+        handlers.put(event.object)
+    version = int(event.object["metadata"]["resourceVersion"])
+    handlers.seen(version)
+    return version
+
+
+def _tell(error: errors.KubeNftlbError, resource: Resource, handlers: Handlers) -> None:
+    if handlers.failed is not None:
+        handlers.failed(error)
+    else:
+        _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
 
 
 def _watch_s(*, after_silence: bool) -> int:

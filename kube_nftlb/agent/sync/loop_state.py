@@ -132,6 +132,10 @@ class LoopState:
         self._farms_listed = True
         self.seen(resource_version)
 
+    def connected(self) -> None:
+        """Note that a watch has begun, or goes on after a failure."""
+        self.progress.connected_at = self._clock.now()
+
     def seen(self, resource_version: int) -> None:
         """Record how far the watch of farms has come."""
         self.seen_version = max(self.seen_version, resource_version)

@@ -160,6 +160,8 @@ class Progress:
     """The latest resourceVersion at which a farm changed."""
     slices_changed_at: int = 0
     """The latest resourceVersion at which a farm got other endpoints."""
+    connected_at: float | None = None
+    """When a watch last began or went on after a failure, by the same clock as ``began_at``."""
     pending: int = 0
     began_at: float | None = None
     """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""

@@ -32,7 +32,7 @@ class IPAddressInformer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        handlers = Handlers(self._replace, self._put, self._remove, self._seen, self._failed)
+        handlers = Handlers(self._replace, self._put, self._remove, self._seen, failed=self._failed)
         await list_and_watch(self._kube, IP_ADDRESSES, handlers, label_selector=SELECTOR)
 
     async def catch_up(self, are_used: Callable[[], bool]) -> None:

@@ -178,6 +178,7 @@ def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
     cluster.delete("service", "before")
 
 
+@pytest.mark.timeout(300)
 def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster_with_kube_proxy: Cluster) -> None:
     cluster, lab = cluster_with_kube_proxy, cluster_with_kube_proxy.lab
     namespace = "moving"

@@ -56,6 +56,9 @@ class RecordingInputs(LoopState):
     def resolved(self, farm: Farm) -> Farm:
         return farm
 
+    def connected(self) -> None:
+        pass
+
     def replace_policies(self, raws: Iterable[Any], resource_version: int) -> None:
         self.calls.append(("all", sorted(raw["metadata"]["name"] for raw in raws)))
 

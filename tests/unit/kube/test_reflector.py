@@ -29,11 +29,14 @@ class Seen:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
+        self.connections: list[int] = []
+        """After how many calls there was a connection anew."""
         self.handlers = Handlers(
             replace=self._replace,
             put=lambda found: self.calls.append(("put", found["metadata"]["name"])),
             remove=lambda found: self.calls.append(("remove", found["metadata"]["name"])),
             seen=lambda version: self.calls.append(("seen", version)),
+            connected=lambda: self.connections.append(len(self.calls)),
             failed=lambda error: self.calls.append(("failed", error)),
         )
 
@@ -77,6 +80,7 @@ async def test_a_broken_watch_goes_on_where_it_was() -> None:
         kube.put(SERVICES, raw("a", 11))
         await kube.delivered()
     assert seen.calls == [("replace", []), ("failed", AWAY), ("put", "a"), ("seen", 11)]
+    assert seen.connections == [1, 2]
 
 
 async def test_an_expired_watch_lists_again() -> None:
@@ -186,18 +190,35 @@ class Ending(FakeKube):
             yield WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "0"}})
 
 
-async def test_watches_last_minutes_unless_the_last_one_brought_nothing() -> None:
+async def test_watches_last_minutes_but_after_a_list_and_if_the_last_one_brought_nothing() -> None:
     kube, seen = Ending(5, True, True, False, False, True, True), Seen()
     with suppress(TimeoutError):
         await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 33)
-    assert [seconds if seconds == 60 else "minutes" for seconds in kube.asked_s] == [
-        *["minutes"] * 3,
+    assert [seconds if seconds <= 60 else "minutes" for seconds in kube.asked_s] == [
+        *[10] * 2,
+        "minutes",
         *[60] * 2,
         *["minutes"] * 2,
     ]
-    long = [seconds for seconds in kube.asked_s if seconds != 60]
+    long = [seconds for seconds in kube.asked_s if seconds > 60]
     assert all(300 <= seconds <= 600 for seconds in long)
     assert len(set(long)) > 1, "not in step with other nodes"
+
+
+@pytest.mark.parametrize(("lasted_s", "told"), [(10, [("seen", 50)]), (3, [])])
+async def test_a_silent_watch_tells_how_far_it_has_come_once_it_ends(
+    lasted_s: float, told: list[tuple[str, int]]
+) -> None:
+    """Others may wait for that: what was deleted before a list of theirs has no version of its own."""
+    kube, seen = Ending(lasted_s), Seen()
+
+    async def newest(*_: Any, **__: Any) -> int:
+        return 50
+
+    kube.newest = newest  # type: ignore[method-assign]  # a later state of etcd, of other kinds
+    with suppress(TimeoutError):
+        await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 2.5 * lasted_s)
+    assert [call for call in seen.calls if call[0] == "seen"] == told
 
 
 async def test_watches_that_end_at_once_are_failures_with_pauses() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.model import SentFarm
-from kube_nftlb.agent.status.node_reporter import HEARTBEAT_S, PENDING_S, NodeReporter
+from kube_nftlb.agent.status.node_reporter import CONNECTED_S, HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
@@ -67,6 +67,22 @@ async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(n
     assert node.written() == ["1"]
     await asyncio.sleep(HEARTBEAT_S + INTERVAL_S)
     assert node.written() == ["1", "9"]
+
+
+async def test_a_watermark_that_moves_after_a_failure_is_told_soon(node: Reporting) -> None:
+    """The operator may have listed meanwhile, and wait for what was gone by then."""
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    node.state.progress.connected_at = asyncio.get_running_loop().time()
+    node.state.progress.slice_watermark = 7
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert node.kube.writes[-1].body["status"].get("sliceWatermark") == "7"
+    await asyncio.sleep(CONNECTED_S)
+    node.state.progress.slice_watermark = 8
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert node.kube.writes[-1].body["status"].get("sliceWatermark") == "7", "it waits for the heartbeat"
 
 
 async def test_only_what_changed_is_sent(node: Reporting) -> None:
