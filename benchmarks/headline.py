@@ -22,6 +22,14 @@ _ON_NODE: Mapping[str, tuple[str, ...]] = {
     EAGER: ("kube-proxy",),
 }
 """The programs of a subject on a node."""
+_GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "node": _ON_NODE,
+    "node and operator": {
+        subject: (*programs, "operator") if Subject(subject).ours else programs
+        for subject, programs in _ON_NODE.items()
+    },
+}
+"""The programs whose figures are summed up, by the name that rows have for them, and by subject."""
 
 
 class Headline(NamedTuple):
@@ -35,9 +43,7 @@ class Headline(NamedTuple):
     suffix: str = ""
     """Follows our names in the records: a mode that does what kube-proxy does."""
     process: str = ""
-    """Whose figure: a program's, that of all of a subject's on a node (``node``), or these and the operator's
-    (``node and operator``).
-    """
+    """Whose figure: that of a program, or of a group of them."""
 
 
 _STEADY: Mapping[str, Parameter] = {"load": "steady", "endpoints": "found by selector", "size": 100}
@@ -96,9 +102,8 @@ def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]
 def values_of(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
     """Return the values of a row and a subject; none if it was not measured."""
     name = subject + headline.suffix if Subject(subject).ours else subject
-    if headline.process.startswith("node"):
-        operator = ("operator",) if Subject(subject).ours and headline.process != "node" else ()
-        parts = [_of_process(groups, headline, subject, process) for process in (*_ON_NODE[subject], *operator)]
+    if (programs := _GROUPS.get(headline.process)) is not None:
+        parts = [_of_process(groups, headline, subject, process) for process in programs[subject]]
         return [sum(map(max, parts))] if all(parts) else ()
     if headline.process:
         return _of_process(groups, headline, subject, headline.process)

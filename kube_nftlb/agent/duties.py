@@ -21,7 +21,7 @@ from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
 from kube_nftlb.agent.kube_proxy.takeover import Takeover, unserved_by
-from kube_nftlb.agent.node import connection_tracking
+from kube_nftlb.agent.node.connection_tracking import apply_once_loaded
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node_watch import NodeWatch
@@ -128,7 +128,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "watch-policies": partial(watch_policies, kube, state, settings.limits),
         "drains": drains.run,
         "connection-tracking": partial(
-            connection_tracking.keep, settings.conntrack, settings.sysctl_dir, os.cpu_count() or 1, MonotonicClock()
+            apply_once_loaded, settings.conntrack, settings.sysctl_dir, os.cpu_count() or 1, MonotonicClock()
         ),
         "connections": connections.run,
         "health-checks": health_checks.run,

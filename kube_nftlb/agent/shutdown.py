@@ -26,6 +26,7 @@ _REMOVAL_S = 10.0
 """Of the time in seconds that remains, what is for all else but nftlb: it was told to end, too, and may hang."""
 
 _RETRY_S = 1.0
+"""The pause before the NftlbNode is to be deleted again."""
 
 _log = structlog.get_logger()
 
@@ -99,16 +100,14 @@ async def clean_up(
 
 
 async def _delete_report(kube: Kube, name: str) -> None:
-    """Delete the NftlbNode, for which farms wait, however often the API server does not answer."""
+    """Delete the NftlbNode, for which farms wait; try again until the API server has done it."""
     while True:
         try:
-            await kube.delete(NFTLB_NODES, name)
+            return await kube.delete(NFTLB_NODES, name)
         except errors.NotFoundError:
-            return
+            return None
         except (errors.KubeError, errors.KubeUnreachableError):
             await asyncio.sleep(_RETRY_S)
-        else:
-            return
 
 
 def _families(own_node: OwnNode) -> list[str]:

@@ -25,9 +25,7 @@ _WATCH_S = 300, 600
 _WATCH_AFTER_SILENCE_S = 60
 """The time of one after one that brought nothing: a proxy may keep events back until the API server ends the watch."""
 _FIRST_WATCHES_S = 10, 10
-"""The times of those at the start and after a failure. Who lists after a restart of the API server knows of what was
-deleted meanwhile only that it was gone at the resourceVersion of the list, and may wait for everybody to get there.
-"""
+"""The times in seconds of the first watches at the start and after a failure, if others wait for what is seen."""
 _DELIVERED_S = 5.0
 """A watch that has lasted for so long has brought all that the API server knew when it began."""
 _SHORTEST_S = 1.0
@@ -48,8 +46,8 @@ class Handlers:
     """Gets the last state of an object that was deleted."""
     seen: Callable[[int], None] = lambda _: None
     """Gets the resourceVersion of each event after it was handled, of bookmarks too, and where silent watches got."""
-    connected: Callable[[], None] = lambda: None
-    """Called at the start and after failures, once the API server answers."""
+    connected: Callable[[], None] | None = None
+    """Called at the start and after failures. The first watches then are short: only their end tells what is seen."""
     failed: Callable[[errors.KubeNftlbError], None] | None = None
     """Gets each failure; None logs it."""
 
@@ -113,9 +111,10 @@ async def list_and_watch(
             else:
                 reached = await kube.newest(resource, namespace, **selectors)
                 check_list(resource.plural, reached, newest)
-            if failed:
-                failed, first_watches = False, list(_FIRST_WATCHES_S)
+            if failed and handlers.connected is not None:
+                first_watches = list(_FIRST_WATCHES_S)
                 handlers.connected()
+            failed = False
             began = now()
             watching = kube.watch(
                 resource,

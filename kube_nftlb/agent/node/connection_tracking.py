@@ -42,8 +42,8 @@ def wanted(settings: ConntrackSettings, cpus: int, limit: int) -> dict[str, str]
     return found
 
 
-async def keep(settings: ConntrackSettings, sysctl_dir: Path, cpus: int, clock: Clock) -> None:
-    """Write the settings once the kernel has them, until cancelled.
+async def apply_once_loaded(settings: ConntrackSettings, sysctl_dir: Path, cpus: int, clock: Clock) -> None:
+    """Write the settings once the kernel has them; run until cancelled.
 
     It has none before something has loaded its module, which at boot may be the agent's own rules.
     """

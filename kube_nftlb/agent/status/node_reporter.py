@@ -35,9 +35,9 @@ RETRY_S = 1.0
 HEARTBEAT_S = 60.0
 """The longest interval in seconds between reports. They are whole then: the operator may have written meanwhile."""
 CONNECTED_S = 60.0
-"""For so many seconds after a watch has failed and goes on a watermark that moves is reported, whatever moved it.
+"""For so many seconds after a watch began, or went on after a failure, each move of a watermark is reported.
 
-The operator may have lost its watch too, and wait for what was gone by its next list.
+The operator may have lost its own watch too, and wait for what was gone by its next list.
 """
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 
@@ -147,9 +147,8 @@ class NodeReporter:
             return None
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
-        if any(map(gt, changed, reached)) and _moved(status, before):
-            return 0
-        if progress.connected_at is not None and now - progress.connected_at < CONNECTED_S and _moved(status, before):
+        awaited = now - progress.connected_at < CONNECTED_S or any(map(gt, changed, reached))
+        if awaited and _moved(status, before):
             return 0
         if _counted_anew(status, before, progress) or _without_watermarks(status) != _without_watermarks(before):
             return 0

@@ -233,16 +233,16 @@ class FarmIndex:
             self.node,
             links,
             refers is not None and refers.unread,
-            self._of_same_service(farm, loss) if farm is not None and loss is not None else frozenset(),
+            self._of_same_service(farm, loss),
         )
 
-    def _of_same_service(self, farm: Farm, loss: Loss) -> frozenset[FarmKey]:
+    def _of_same_service(self, farm: Farm | None, loss: Loss | None) -> frozenset[FarmKey]:
         """Return the farms of the same Service that have listeners of a farm."""
-        if (service := farm.metadata.service) is None:
+        service = farm.metadata.service if farm is not None else None
+        if service is None or loss is None:
             return frozenset()
-        winners = {each.winner for each in loss.conflicts}
-        others = {key: other.metadata.service for key in winners if (other := self._farms.get(key)) is not None}
-        return frozenset(key for key, of in others.items() if of is not None and of.uid == service.uid)
+        winners = {key: self._farms.get(key) for key, _, _ in loss.conflicts}
+        return frozenset(key for key, of in winners.items() if of is not None and of.metadata.service == service)
 
     def _too_large(self, key: FarmKey) -> str | None:
         size, limits = self._sizes.get(key, 0), self._limits

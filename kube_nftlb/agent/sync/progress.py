@@ -1,5 +1,6 @@
 """The progress of the reconciler, for status and metrics: watermarks, lag. No I/O; times are seconds of a clock."""
 
+import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
@@ -160,7 +161,7 @@ class Progress:
     """The latest resourceVersion at which a farm changed."""
     slices_changed_at: int = 0
     """The latest resourceVersion at which a farm got other endpoints."""
-    connected_at: float | None = None
+    connected_at: float = -math.inf
     """When a watch last began or went on after a failure, by the same clock as ``began_at``."""
     pending: int = 0
     began_at: float | None = None

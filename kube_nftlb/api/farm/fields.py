@@ -45,7 +45,7 @@ class FarmFields(Model):
     protocol: Annotated[
         Protocol,
         Annotation("protocol"),
-        Field(description="Protocol that the farm accepts. All: TCP, UDP and SCTP, on every port. Annotation: all."),
+        Field(description="Accepted protocol. All: TCP, UDP and SCTP, on every port. The annotation can only be all."),
     ] = "TCP"
     addresses: Annotated[
         tuple[Address, ...],

@@ -126,10 +126,10 @@ CHAPTERS = (
         "Addresses that nodes announce",
         """
         Three nodes; a client on their segment, or behind routers (BGP), connects all the time while an address moves.
-        A connection that is open then is reset, or answered no more: no other node knows it. One that the holder can
-        answer no more counts after 0.5 s where the holder fails, else after 5 s. A client connects to new addresses as
-        soon as somebody answers for them, while ten endpoints a second change; "served after" is from before their
-        Services are made.
+        A connection that is open then is reset, or no longer answered: no other node knows it. Where the holder fails,
+        one counts as not answered after 0.5 s, else after 5 s. A client connects to new addresses as soon as somebody
+        answers for them, while ten endpoints a second change; "served after" is from before their Services are made. A
+        node that is restarted has its agent and responder ended at the same time, as an upgrade does.
         """,
     ),
     Chapter(

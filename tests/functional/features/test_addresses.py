@@ -19,7 +19,8 @@ from tests.functional.conftest import Used
 from tests.functional.faults import suite
 
 OPERATORS = ("operator", "operator-2")
-_OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": "nftables", "KUBE_NFTLB_ADDRESSES": "on"}
+ENGINE = "nftables"
+_OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": ENGINE, "KUBE_NFTLB_ADDRESSES": "on"}
 KILLS = suite.by_form(4, 20)
 MANY = 1000
 
@@ -91,7 +92,7 @@ def test_one_pool_is_enough_and_a_service_has_its_address_at_once(cluster: Clust
             assert time.monotonic() - began < 10, "no address after 10 s"
             time.sleep(0.002)
         took.append(time.monotonic() - began)
-        suite.record("allocated", "Service created until it has its address", "ms", took[-1] * 1000)
+        suite.record_of(ENGINE, "allocated", "Service created until it has its address", "ms", took[-1] * 1000)
     print(f"Service → address: median {statistics.median(took) * 1000:.0f} ms, longest {max(took) * 1000:.0f} ms")
     first = cluster.get("service", "web-0", here)
     assert first["status"]["loadBalancer"] == {"ingress": [{"ip": "192.0.2.0", "ipMode": "VIP"}]}
@@ -284,7 +285,7 @@ def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here:
 
     eventually(have, "all have addresses", 120)
     took = time.monotonic() - began
-    suite.record("allocated", "created and with an address within", "s", took, Services=MANY)
+    suite.record_of(ENGINE, "allocated", "created and with an address within", "s", took, Services=MANY)
     print(f"{MANY} Services: created in {created:.1f} s, with addresses {took - created:.1f} s later")
     found = [ip for ips in all_addresses(cluster, here).values() for ip in ips]
     assert (len(found), len(set(found))) == (MANY, MANY)
@@ -306,7 +307,7 @@ def test_no_address_changes_while_operators_die_and_take_over(cluster: Cluster, 
         found = all_addresses(cluster, here)
         changes += [name for name, ips in seen.items() if found[name] != ips]
         seen = found
-    suite.record("allocated", "addresses that changed", "", len(changes), Services=8 * KILLS, kills=KILLS)
+    suite.record_of(ENGINE, "allocated", "addresses that changed", "", len(changes), Services=8 * KILLS, kills=KILLS)
     assert changes == []
     given = [ip for ips in seen.values() for ip in ips]
     assert len(set(given)) == len(given) == 8 * KILLS

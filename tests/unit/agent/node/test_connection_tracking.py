@@ -42,7 +42,7 @@ async def test_at_boot_the_settings_wait_for_the_kernel_to_have_them(tmp_path: P
         for _ in range(rounds):
             await asyncio.sleep(0)
 
-    keeping = asyncio.create_task(connection_tracking.keep(DEFAULTS, tmp_path, 2, FakeClock()))
+    keeping = asyncio.create_task(connection_tracking.apply_once_loaded(DEFAULTS, tmp_path, 2, FakeClock()))
     await passes(60)
     folder = tmp_path / "net/netfilter"
     assert not folder.exists()
