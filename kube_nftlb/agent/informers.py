@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -45,7 +46,7 @@ async def watch_farms(kube: Kube, state: LoopState, health_checks: HealthCheckPo
     nothing changes.
     """
     farms = _Farms(state, health_checks, limits)
-    handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen, state.connected)
+    handlers = Handlers(farms.replace, farms.put, farms.remove, state.seen, partial(state.caught_up, "watermark"))
     watch = list_and_watch(kube, FARMS, handlers, transform=farms.take)
     await _together(watch, farms.budget_filter.read_missing(kube, farms.read))
 
@@ -152,7 +153,7 @@ async def watch_slices(kube: Kube, state: LoopState, health_checks: HealthCheckP
     def put_again(raw: Json) -> None:
         change(raw, parsed_slice(raw), again=True)
 
-    handlers = Handlers(replace, put, remove, state.slices_seen, state.connected)
+    handlers = Handlers(replace, put, remove, state.slices_seen, partial(state.caught_up, "slice_watermark"))
     watch = list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
     await _together(watch, read_again(kube, ENDPOINT_SLICES, state.index.slices, put_again))
 
@@ -202,7 +203,7 @@ async def watch_policies(kube: Kube, state: LoopState, limits: NamespaceLimits) 
         state.remove_policy(raw)
         budget_filter.remove(PolicyKey.of(raw))
 
-    handlers = Handlers(replace, put, remove, state.policies_seen, state.connected)
+    handlers = Handlers(replace, put, remove, state.policies_seen, partial(state.caught_up, "policy_watermark"))
     watch = list_and_watch(kube, POLICIES, handlers, transform=take)
     await _together(watch, budget_filter.read_missing(kube, put))
 

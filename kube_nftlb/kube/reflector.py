@@ -46,8 +46,8 @@ class Handlers:
     """Gets the last state of an object that was deleted."""
     seen: Callable[[int], None] = lambda _: None
     """Gets the resourceVersion of each event after it was handled, of bookmarks too, and where silent watches got."""
-    connected: Callable[[], None] | None = None
-    """Called at the start and after failures. The first watches then are short: only their end tells what is seen."""
+    caught_up: Callable[[int], None] | None = None
+    """Gets the resourceVersion at the ends of the first watches after the start and failures, which are short then."""
     failed: Callable[[errors.KubeNftlbError], None] | None = None
     """Gets each failure; None logs it."""
 
@@ -111,9 +111,9 @@ async def list_and_watch(
             else:
                 reached = await kube.newest(resource, namespace, **selectors)
                 check_list(resource.plural, reached, newest)
-            if failed and handlers.connected is not None:
+            if failed and handlers.caught_up is not None:
                 first_watches = list(_FIRST_WATCHES_S)
-                handlers.connected()
+            first_s = first_watches.pop() if first_watches else None
             failed = False
             began = now()
             watching = kube.watch(
@@ -122,7 +122,7 @@ async def list_and_watch(
                 namespace=namespace,
                 **selectors,
                 metadata_only=metadata_only,
-                seconds=first_watches.pop() if first_watches else _watch_s(after_silence=is_silent),
+                seconds=first_s or _watch_s(after_silence=is_silent),
             )
             is_silent = True
             async for event in _lasting(watching, resource):
@@ -133,6 +133,8 @@ async def list_and_watch(
             if reached > newest and now() - began > _DELIVERED_S:
                 newest = reached
                 handlers.seen(newest)
+            if first_s is not None and handlers.caught_up is not None:
+                handlers.caught_up(newest)
         except errors.ExpiredError:
             failed = True
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()

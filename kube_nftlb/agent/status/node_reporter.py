@@ -15,7 +15,7 @@ from kube_nftlb import __version__, errors, names
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.status.node_status import node_status
-from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.progress import WATERMARKS, Progress
 from kube_nftlb.api.node import Node, NodeAddresses, NodeBGP, NodeStatus, NodeVersions
 from kube_nftlb.api.reports import INTERVAL_S, report_interval_s, report_spread_s
 from kube_nftlb.kube import timestamps
@@ -34,12 +34,6 @@ RETRY_S = 1.0
 """The first pause in seconds after a failure; it doubles each time."""
 HEARTBEAT_S = 60.0
 """The longest interval in seconds between reports. They are whole then: the operator may have written meanwhile."""
-CONNECTED_S = 60.0
-"""For so many seconds after a watch began, or went on after a failure, each move of a watermark is reported.
-
-The operator may have lost its own watch too, and wait for what was gone by its next list.
-"""
-_WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 
 
 class State(Protocol):
@@ -146,9 +140,10 @@ class NodeReporter:
         if status == before:
             return None
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
-        reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
-        awaited = now - progress.connected_at < CONNECTED_S or any(map(gt, changed, reached))
-        if awaited and _moved(status, before):
+        reached = [int(getattr(before, name) or 0) for name in WATERMARKS]
+        # The operator may have lost its own watch too, and wait for what was gone by its next list.
+        caught_up = [progress.caught_up[name] for name in WATERMARKS]
+        if (any(map(gt, changed, reached)) or any(map(gt, caught_up, reached))) and _moved(status, before):
             return 0
         if _counted_anew(status, before, progress) or _without_watermarks(status) != _without_watermarks(before):
             return 0
@@ -185,7 +180,7 @@ def _dump(status: NodeStatus) -> dict[str, Any]:
 
 
 def _moved(status: NodeStatus, before: NodeStatus) -> bool:
-    return any(getattr(status, name) != getattr(before, name) for name in _WATERMARKS)
+    return any(getattr(status, name) != getattr(before, name) for name in WATERMARKS)
 
 
 def _counted_anew(status: NodeStatus, before: NodeStatus, progress: Progress) -> bool:
@@ -198,4 +193,4 @@ def _without_watermarks(status: NodeStatus) -> NodeStatus:
     """Return a status without what moves all the time: while changes are programmed, a node is not InSync."""
     draining = status.draining.model_copy(update={"watermark": ""})
     stays = tuple(condition for condition in status.conditions if condition.type != "InSync")
-    return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "draining": draining, "conditions": stays})
+    return status.model_copy(update={**dict.fromkeys(WATERMARKS, ""), "draining": draining, "conditions": stays})

@@ -21,7 +21,7 @@ from kube_nftlb.agent.sync.plan import Expected
 from kube_nftlb.agent.sync.pool_ranges import PoolRanges
 from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
-from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark
+from kube_nftlb.agent.sync.progress import Problem, Progress, SliceWatermark, Watermark
 from kube_nftlb.agent.sync.queue import FarmQueue
 from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.kernel_features import FeatureProbe
@@ -132,9 +132,9 @@ class LoopState:
         self._farms_listed = True
         self.seen(resource_version)
 
-    def connected(self) -> None:
-        """Note that a watch has begun, or goes on after a failure."""
-        self.progress.connected_at = self._clock.now()
+    def caught_up(self, watermark: Watermark, version: int) -> None:
+        """Note that the watch behind a watermark has brought all up to this version since it began or failed."""
+        self.progress.caught_up[watermark] = version
 
     def seen(self, resource_version: int) -> None:
         """Record how far the watch of farms has come."""

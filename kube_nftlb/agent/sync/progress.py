@@ -1,12 +1,16 @@
 """The progress of the reconciler, for status and metrics: watermarks, lag. No I/O; times are seconds of a clock."""
 
-import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.reasons import FailureReason, KubeProxyReason
+
+Watermark = Literal["watermark", "slice_watermark", "policy_watermark"]
+WATERMARKS: tuple[Watermark, ...] = get_args(Watermark)
+"""The fields with the resourceVersions up to which all farms, all EndpointSlices and all policies are programmed."""
 
 
 class SliceWatermark:
@@ -161,8 +165,8 @@ class Progress:
     """The latest resourceVersion at which a farm changed."""
     slices_changed_at: int = 0
     """The latest resourceVersion at which a farm got other endpoints."""
-    connected_at: float = -math.inf
-    """When a watch last began or went on after a failure, by the same clock as ``began_at``."""
+    caught_up: dict[Watermark, int] = field(default_factory=lambda: dict.fromkeys(WATERMARKS, 0))
+    """The resourceVersions up to which watches have brought all since they began or failed: others may wait."""
     pending: int = 0
     began_at: float | None = None
     """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""

@@ -168,12 +168,10 @@ def _see_farm(namespace: str, name: str) -> str:
 async def _view(kube: Kube, what: NameArgument) -> ServiceView:
     namespace, name = what.namespace, what.name
     raw = await _service(kube, namespace, name, what.hint)
-    farms, nodes, reports, policies = await asyncio.gather(
-        kube.list(FARMS, namespace),
-        list_nodes(kube),
-        kube.list(NFTLB_NODES),
-        kube.list(POLICIES, namespace),
+    farms, reports, policies = await asyncio.gather(
+        kube.list(FARMS, namespace), kube.list(NFTLB_NODES), kube.list(POLICIES, namespace)
     )
+    nodes = await list_nodes(kube)
     try:
         service = Service.model_validate(raw)
     except ValidationError as error:

@@ -56,7 +56,7 @@ class RecordingInputs(LoopState):
     def resolved(self, farm: Farm) -> Farm:
         return farm
 
-    def connected(self) -> None:
+    def caught_up(self, watermark: str, resource_version: int) -> None:
         pass
 
     def replace_policies(self, raws: Iterable[Any], resource_version: int) -> None:

@@ -29,14 +29,14 @@ class Seen:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
-        self.connections: list[int] = []
+        self.caught_up: list[int] = []
         """After how many calls there was a connection anew."""
         self.handlers = Handlers(
             replace=self._replace,
             put=lambda found: self.calls.append(("put", found["metadata"]["name"])),
             remove=lambda found: self.calls.append(("remove", found["metadata"]["name"])),
             seen=lambda version: self.calls.append(("seen", version)),
-            connected=lambda: self.connections.append(len(self.calls)),
+            caught_up=self.caught_up.append,
             failed=lambda error: self.calls.append(("failed", error)),
         )
 
@@ -80,7 +80,6 @@ async def test_a_broken_watch_goes_on_where_it_was() -> None:
         kube.put(SERVICES, raw("a", 11))
         await kube.delivered()
     assert seen.calls == [("replace", []), ("failed", AWAY), ("put", "a"), ("seen", 11)]
-    assert seen.connections == [1, 2]
 
 
 async def test_an_expired_watch_lists_again() -> None:
@@ -200,6 +199,7 @@ async def test_watches_last_minutes_but_after_a_list_and_if_the_last_one_brought
         *[60] * 2,
         *["minutes"] * 2,
     ]
+    assert len(seen.caught_up) == 2, "at the ends of the first"
     long = [seconds for seconds in kube.asked_s if seconds > 60]
     assert all(300 <= seconds <= 600 for seconds in long)
     assert len(set(long)) > 1, "not in step with other nodes"
@@ -219,6 +219,24 @@ async def test_a_silent_watch_tells_how_far_it_has_come_once_it_ends(
     with suppress(TimeoutError):
         await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 2.5 * lasted_s)
     assert [call for call in seen.calls if call[0] == "seen"] == told
+    assert seen.caught_up == ([0, 50] if told else [0, 0])
+
+
+async def test_the_first_watches_after_a_failure_are_short_again_and_tell_how_far_they_have_come() -> None:
+    kube, seen = Ending(10), Seen()
+    newest = kube.newest
+
+    async def broken_once(*args: Any, **options: Any) -> int:
+        if kube.watches != 3:
+            return await newest(*args, **options)
+        kube.asked_s.append(0)
+        raise AWAY
+
+    kube.newest = broken_once  # type: ignore[method-assign]  # away once, after the first watches
+    with suppress(TimeoutError):
+        await asyncio.wait_for(list_and_watch(kube, SERVICES, seen.handlers), 55)
+    assert kube.asked_s == [10, 10, 60, 0, 10, 10, 60]
+    assert len(seen.caught_up) == 4
 
 
 async def test_watches_that_end_at_once_are_failures_with_pauses() -> None:

@@ -106,8 +106,11 @@ def _bird_dir(cluster: Cluster, node: str) -> Path:
 
 
 def _interval_ms(cluster: Cluster, node: str, router: RouterPlan) -> int | None:
-    """The interval of BFD between a node and a router; None if the session is not up."""
-    intervals = asyncio.run(BirdControl(_bird_dir(cluster, node)).bfd_intervals_ms())
+    """The interval of BFD between a node and a router; None if the session is not up, or BIRD is still starting."""
+    try:
+        intervals = asyncio.run(BirdControl(_bird_dir(cluster, node)).bfd_intervals_ms())
+    except OSError:
+        return None
     return intervals.get(str(router.inside[0].ip))
 
 

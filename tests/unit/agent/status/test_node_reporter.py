@@ -8,7 +8,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.model import SentFarm
-from kube_nftlb.agent.status.node_reporter import CONNECTED_S, HEARTBEAT_S, PENDING_S, NodeReporter
+from kube_nftlb.agent.status.node_reporter import HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES
@@ -73,12 +73,15 @@ async def test_a_watermark_that_moves_after_a_failure_is_told_soon(node: Reporti
     """The operator may have listed meanwhile, and wait for what was gone by then."""
     node.reporter.changed()
     await asyncio.sleep(2 * INTERVAL_S)
-    node.state.progress.connected_at = asyncio.get_running_loop().time()
+    node.state.progress.slice_watermark = 6
+    node.state.progress.caught_up["slice_watermark"] = 7
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert node.kube.writes[-1].body["status"].get("sliceWatermark") == "6"
     node.state.progress.slice_watermark = 7
     node.reporter.changed()
     await asyncio.sleep(2 * INTERVAL_S)
     assert node.kube.writes[-1].body["status"].get("sliceWatermark") == "7"
-    await asyncio.sleep(CONNECTED_S)
     node.state.progress.slice_watermark = 8
     node.reporter.changed()
     await asyncio.sleep(2 * INTERVAL_S)

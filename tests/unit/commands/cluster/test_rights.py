@@ -1,6 +1,7 @@
 """What commands show to users with few rights, such as those of the role view, which has none on Nodes."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,14 +38,17 @@ class Viewer(FakeKube):
 
     def __init__(self) -> None:
         super().__init__()
+        self.refused = {NODES}
         self.put(NFTLB_NODES, node())
         self.put(SERVICES, raw_service())
         self.put(FARMS, raw_service_farm(status=STATUS))
         self.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2", "web-0", node="n1")))
 
     async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
-        if resource == NODES:
-            raise errors.KubeError(403, "Forbidden", "nodes is forbidden")
+        if resource in self.refused:
+            # Others are answered first.
+            await asyncio.sleep(0 if resource == NODES else 0.1)
+            raise errors.KubeError(403, "Forbidden", f"{resource.plural} is forbidden")
         return await super().list(resource, namespace, **options)
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> JsonObject:
@@ -85,6 +89,22 @@ async def test_status_says_once_what_is_missing_however_often_it_looks(
     kube.put(FARMS, farm)
     assert await inspecting.status(HERE, StatusOptions(wait_s=0.05))
     assert capsys.readouterr().err == NOTE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(lambda: inspecting.status(HERE, StatusOptions()), id="status"),
+        pytest.param(lambda: inspecting.get(HERE, "web", Format.TEXT), id="get"),
+    ],
+)
+async def test_nothing_is_said_of_nodes_to_who_may_not_see_farms(
+    kube: Viewer, capsys: pytest.CaptureFixture[str], command: Callable[[], Awaitable[Any]]
+) -> None:
+    kube.refused.add(FARMS)
+    with pytest.raises(errors.KubeError, match="nftlbfarms is forbidden"):
+        await command()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("kube")
