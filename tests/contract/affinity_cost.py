@@ -1,19 +1,8 @@
-"""Measure what farms that remember clients cost: a bystander's change in the kernel, and the start of an agent.
+"""Measure what farms that remember clients cost others: the changes of a bystander in the kernel."""
 
-::
-
-    unshare --net python -m tests.contract.affinity_cost
-
-prints a line for each crowd of farms. Times are those of a machine at its load of then: compare them with each other.
-"""
-
-import asyncio
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kube_nftlb.agent.resolve import node_farm
@@ -109,26 +98,3 @@ class Stopwatch:
             wanted = node_farm(farm("bystander", **spec), HERE, None)
             await apply(node, [FarmChange(wanted.name, wanted)])
         return statistics.median(self.seconds[-_CHANGES:])
-
-
-async def main() -> None:
-    """Print the results."""
-    watch = Stopwatch()
-    NftSocket._send = watch.method()  # type: ignore[method-assign]  # noqa: SLF001 - to measure
-    for name, crowd in CROWDS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            node = await Node.open(Path(folder))
-            await apply(node, crowd.changes())
-            change_s = await watch.bystander_s(node)
-            node.close()
-            begun = time.perf_counter()
-            again = await Node.open(Path(folder) / "none")
-            start_s = time.perf_counter() - begun
-            assert len(again.engine.sent) == crowd.farms + 1
-            again.close()
-        print(f"{name}: one endpoint more or less {change_s * 1000:.2f} ms, the start of an agent {start_s:.2f} s")
-        subprocess.run(["nft", "flush", "ruleset"], check=True)  # noqa: ASYNC221 - nothing else runs
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

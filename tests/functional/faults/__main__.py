@@ -21,6 +21,7 @@ SUITE = Path(__file__).parent
 BYSTANDERS = SUITE.parent / "test_bystanders.py"
 FEATURES = SUITE.parent / "features"
 ADDRESSES = (FEATURES / "test_addresses.py", FEATURES / "announcing", FEATURES / "announcing_bgp")
+COSTS = SUITE.parents[1] / "contract/test_costs.py"
 _MANY_FARMS = "200 1000"
 """Those of BYSTANDERS in the long form, in turn."""
 
@@ -41,7 +42,7 @@ def main() -> int:
     statuses = []
     for engine in ("nftlb", "nftables"):
         environment = {**os.environ, **settings, "KUBE_NFTLB_TEST_ENGINE": engine}
-        argv = [sys.executable, "-m", "pytest", *map(str, (SUITE, BYSTANDERS, *ADDRESSES)), *options]
+        argv = [sys.executable, "-m", "pytest", *map(str, (SUITE, BYSTANDERS, *ADDRESSES, COSTS)), *options]
         statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
     machine.write(arguments.out, ended(described, records.read(arguments.out), time.monotonic() - began, statuses))
     print(report.write(arguments.out, arguments.out))

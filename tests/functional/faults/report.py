@@ -112,6 +112,24 @@ CHAPTERS = (
     ),
     Chapter("conntrack", "The kernel's tables are full", "The long form fills them where the machine lets it."),
     Chapter(
+        "affinity",
+        "Services with ClientIP beside others",
+        """
+        Farms on a cluster IP and a node port each, with 2 to 10 endpoints where the table does not say how many, in a
+        kernel that serves nothing else. "One endpoint more or less" is the time that the kernel takes for such a change
+        of another farm, the median of 40; the start is until an agent without a file of the farms knows all of them.
+        """,
+    ),
+    Chapter(
+        "flushed",
+        "All rules of a node are flushed",
+        """
+        `nft flush ruleset`, as often as the table says, while a client connects all the time to a farm beside others in
+        a kernel that serves nothing else; no connection was refused or reset. The largest change is the time that the
+        kernel takes for the largest of the transactions that make the rules anew.
+        """,
+    ),
+    Chapter(
         "versions",
         "Upgrade and downgrade",
         "Agent, nftlb and operator are replaced by those of an earlier commit, and back, under load.",
