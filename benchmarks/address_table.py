@@ -59,8 +59,9 @@ _FAILURES: Final = (
     _Failures("connections that fail as three pods are replaced", handovers.FAILED, handovers.CONNECTIONS,
               {"change": RESTART}),
 )  # fmt: skip
+_MANY: Final = f"{many_addresses.ADDRESSES} addresses"
 _ANSWERS: Final = (
-    ("100 addresses, while 2,000 Services are programmed: half of the questions who has one are answered within",
+    (f"{_MANY}, while 2,000 Services are programmed: half of the questions who has one are answered within",
      many_addresses.MEDIAN),
     ("the same: 99 of 100 questions", many_addresses.TAIL),
 )  # fmt: skip
@@ -91,7 +92,7 @@ def lines(groups: Groups) -> Iterator[str]:
     for text, metric, unit in _COSTS:
         samples = [_of_all(groups, metric, subject) for subject in ANNOUNCING]
         cells = [f"{series.number(sum(each))} {unit}" if each else targets.NOT_MEASURED for each in samples]
-        yield _row(f"100 addresses, idle: {text}", cells, [1 if each else 0 for each in samples])
+        yield _row(f"{_MANY}, idle: {text}", cells, [1 if each else 0 for each in samples])
 
 
 def _row(text: str, cells: Sequence[str], counts: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ WEB, LOCAL = "web", "local"
 """Deployments of six pods, and of one on each node."""
 IDLE, STEADY = "idle", "steady"
 _OTHERS, _OTHERS_ENDPOINTS = 50, 2
-_FIRST, _LAST = "172.31.0.16", "172.31.0.199"
+_RANGES: Final = (("172.31.0.16", "172.31.0.199"), ("172.31.2.0", "172.31.3.199"))
 _VIPS = 128
 """The block of their cluster IPs: the API server might choose one that another Service is to ask for."""
 _LINK: Final = "eth0"
@@ -77,7 +77,7 @@ class Announcer(NamedTuple):
         own = {"loadBalancerClass": names.LOAD_BALANCER_CLASS} if self.subject.ours else {}
         body = {
             "type": "LoadBalancer",
-            "clusterIP": cluster.vip(_VIPS, ip_address(ip).packed[-1]),
+            "clusterIP": cluster.vip(_VIPS, int.from_bytes(ip_address(ip).packed[-2:])),
             "allocateLoadBalancerNodePorts": False,
             "selector": {"app": app} if app else None,
         }
@@ -121,7 +121,8 @@ async def announcer(subject: Subject) -> AsyncIterator[Announcer]:
                 await kube.create(resource, body, plan.NAMESPACE if resource.namespaced else None)
             await cluster.run_pods(kube, {WEB: 6, LOCAL: 3})
             await cluster.create_others(kube, _OTHERS, endpoints=_OTHERS_ENDPOINTS)
-            numbers = range(int(ip_address(_FIRST)), int(ip_address(_LAST)) + 1)
+            ranges = [[int(ip_address(each)) for each in ends] for ends in _RANGES]
+            numbers = (number for first, last in ranges for number in range(first, last + 1))
             yield Announcer(subject, lab, kube, (str(ip_address(number)) for number in numbers))
     finally:
         await asyncio.to_thread(lab.down)
@@ -136,11 +137,11 @@ def _make_port_of_switch(lab: Lab, node: str) -> None:
 
 def _pool(subject: Subject) -> list[tuple[Resource, JsonObject]]:
     """Return the objects with which a subject assigns and announces the addresses."""
-    ranges = f"{_FIRST}-{_LAST}"
+    ranges = [f"{first}-{last}" for first, last in _RANGES]
     if subject.ours:
-        return [(ADDRESS_POOLS, pool_object(ADDRESS_POOLS, ranges=[ranges]))]
+        return [(ADDRESS_POOLS, pool_object(ADDRESS_POOLS, ranges=ranges))]
     return [
-        (POOLS, pool_object(POOLS, addresses=[ranges])),
+        (POOLS, pool_object(POOLS, addresses=ranges)),
         # MetalLB's own manifest leaves out the links of pods, in another way.
         (_ADVERTISEMENTS, pool_object(_ADVERTISEMENTS, interfaces=[_LINK])),
     ]

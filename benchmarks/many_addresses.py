@@ -20,6 +20,7 @@ from kube_nftlb import errors
 from lab.places import CLIENT
 
 SCENARIO: Final = "many_addresses"
+ADDRESSES: Final = 500
 SUBJECTS: Final = (NFTABLES, NFTLB, METALLB)
 """How often kube-proxy syncs makes no difference here."""
 PROCESSOR: Final = "processor time"
@@ -29,7 +30,6 @@ LOST: Final = "questions without an answer"
 MEDIAN, TAIL = 0.5, 0.99
 """The quantiles of the answers' times."""
 
-_MANY: Final = 100
 _WRITERS = 8
 _RESTED_S = 10
 
@@ -57,7 +57,7 @@ async def _run(records: Records, extent: _Extent) -> None:
 
 async def _measure(records: Records, place: Announcer, extent: _Extent) -> None:
     """Measure the programs with many addresses, and the answers about these while Services are programmed."""
-    ips = [next(place.ips) for _ in range(_MANY)]
+    ips = [next(place.ips) for _ in range(ADDRESSES)]
     todo = iter(enumerate(ips))
 
     async def writer() -> None:
@@ -74,7 +74,7 @@ async def _measure(records: Records, place: Announcer, extent: _Extent) -> None:
         async with place.changing(load):
             found = await spent(place.lab, place.programs, extent.seconds)
         for program, (share, usage) in found.items():
-            keys: dict[str, str | int] = {"addresses": _MANY, "load": load, "process": program}
+            keys: dict[str, str | int] = {"addresses": ADDRESSES, "load": load, "process": program}
             records.add(SCENARIO, place.name, PROCESSOR, "% of a core", share, **keys)
             records.add(SCENARIO, place.name, PEAK, "MB", usage.peak_mb, **keys)
     await _ask(records, place, ips, extent.programmed)

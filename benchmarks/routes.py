@@ -17,7 +17,7 @@ from benchmarks.announcers import METALLB_GROUP, POOLS, Announcer, pool_object
 from benchmarks.records import Records
 from benchmarks.rounds import interleaved
 from benchmarks.scope import Scope
-from benchmarks.subjects import METALLB, NFTABLES, Subject
+from benchmarks.subjects import METALLB, NFTABLES, NFTLB, Subject
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ADDRESS_POOLS, BGP_PEERS, ENDPOINT_SLICES, JsonObject, Resource
 from lab.metallb import plan
@@ -25,7 +25,7 @@ from lab.routing.hops import hops
 from lab.routing.plan import NODES_ASN, ROUTERS_ASN, plan_routers
 
 SCENARIO: Final = "routes"
-SUBJECTS: Final = (NFTABLES, METALLB)
+SUBJECTS: Final = (NFTABLES, NFTLB, METALLB)
 ROUTED: Final = "endpoint ready until a router has a route"
 UNROUTED: Final = "endpoint not ready until a router has no route"
 _ROUTERS = 2
@@ -48,7 +48,7 @@ _FLIPS: Final = (_Flip(ROUTED, True), _Flip(UNROUTED, False))
 
 
 def run(records: Records, scope: Scope) -> None:
-    """Measure both subjects."""
+    """Measure all subjects."""
     asyncio.run(_measure(records, _REPETITIONS if scope.full else _REPETITIONS_SHORT))
 
 

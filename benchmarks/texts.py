@@ -142,7 +142,7 @@ CHAPTERS = (
         "many_addresses",
         "What many addresses cost",
         """
-        The same clusters, one after another, with 100 addresses. Then 2,000 other Services are created, as fast as the
+        The same clusters, one after another, with 500 addresses. Then 2,000 other Services are created, as fast as the
         API server takes them, and the client asks who has the addresses, one question after another; the kernel notes
         when the answers come. `quantile` is of all questions.
         """,

@@ -8,14 +8,16 @@ from kube_nftlb import errors
 
 MAX_NODES = 100
 
+SEGMENT_PREFIX = 22
+"""Of the IPv4 network of nodes and client, 172.31.0.0: its second half has no hosts, for tests with many addresses."""
 API_HOST = "172.31.0.1"
 API_PORT = 6443
 SERVICE_CIDRS = "10.96.0.0/16,fd00:96::/112"
 POD_CIDRS = "10.244.0.0/16,fd00:244::/32"
 FIRST_SERVICE_IP = "10.96.0.1"
 
-GATEWAY = (IPv4Interface(f"{API_HOST}/24"), IPv6Interface("fd00:31::1/64"))
-CLIENT = (IPv4Interface("172.31.0.200/24"), IPv6Interface("fd00:31::c8/64"))
+GATEWAY = (IPv4Interface(f"{API_HOST}/{SEGMENT_PREFIX}"), IPv6Interface("fd00:31::1/64"))
+CLIENT = (IPv4Interface(f"172.31.0.200/{SEGMENT_PREFIX}"), IPv6Interface("fd00:31::c8/64"))
 
 FIRST_POD_HOST = 2
 LAST_POD_HOST = 254
@@ -39,7 +41,7 @@ class NodePlan:
     def addresses(self) -> Interfaces:
         """The node's addresses on the network between nodes."""
         host = 10 + self.number
-        return IPv4Interface(f"172.31.0.{host}/24"), IPv6Interface(f"fd00:31::{host:x}/64")
+        return IPv4Interface(f"172.31.0.{host}/{SEGMENT_PREFIX}"), IPv6Interface(f"fd00:31::{host:x}/64")
 
     @cached_property
     def pod_cidrs(self) -> tuple[IPv4Network, IPv6Network]:

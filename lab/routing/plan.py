@@ -7,7 +7,7 @@ from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
 from typing import Final
 
 from kube_nftlb import errors
-from lab.addresses import Interfaces, NodePlan
+from lab.addresses import SEGMENT_PREFIX, Interfaces, NodePlan
 
 MAX_ROUTERS: Final = 4
 ROUTERS_ASN: Final = 65000
@@ -40,7 +40,7 @@ class RouterPlan:
     def inside(self) -> Interfaces:
         """Its addresses on the network of the nodes."""
         host = 230 + self.number
-        return IPv4Interface(f"172.31.0.{host}/24"), IPv6Interface(f"fd00:31::{host:x}/64")
+        return IPv4Interface(f"172.31.0.{host}/{SEGMENT_PREFIX}"), IPv6Interface(f"fd00:31::{host:x}/64")
 
     @cached_property
     def outside(self) -> Interfaces:

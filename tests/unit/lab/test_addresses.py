@@ -7,7 +7,7 @@ from lab import addresses
 def test_node_addresses_follow_its_number() -> None:
     node = addresses.plan_nodes(2)[1]
     assert node.name == "node-2"
-    assert [str(address) for address in node.addresses] == ["172.31.0.12/24", "fd00:31::c/64"]
+    assert [str(address) for address in node.addresses] == ["172.31.0.12/22", "fd00:31::c/64"]
     assert [str(cidr) for cidr in node.pod_cidrs] == ["10.244.2.0/24", "fd00:244:2::/64"]
     assert [str(address) for address in node.gateway] == ["10.244.2.1/24", "fd00:244:2::1/64"]
     assert [str(address) for address in node.pod_interfaces(17)] == ["10.244.2.17/24", "fd00:244:2::11/64"]
