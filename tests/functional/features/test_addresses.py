@@ -7,6 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ ENGINE = "nftables"
 _OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": ENGINE, "KUBE_NFTLB_ADDRESSES": "on"}
 KILLS = suite.by_form(4, 20)
 MANY = 1000
+WRITERS = 8
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +278,8 @@ def test_a_tenant_cannot_take_the_address_of_another(cluster: Cluster, here: str
 def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("many", "198.18.0.0/22"))
     began = time.monotonic()
-    for number in range(MANY):
-        cluster.apply(balanced(f"s{number}", here))
+    with ThreadPoolExecutor(WRITERS) as writers:
+        list(writers.map(lambda number: cluster.apply(balanced(f"s{number}", here)), range(MANY)))
     created = time.monotonic() - began
 
     def have() -> bool:
