@@ -147,7 +147,9 @@ CHAPTERS = (
         A connection that is open then is reset, or no longer answered: no other node knows it. Where the holder fails,
         one counts as not answered after 0.5 s, else after 5 s. A client connects to new addresses as soon as somebody
         answers for them, while ten endpoints a second change; "served after" is from before their Services are made. A
-        node that is restarted has its agent and responder ended at the same time, as an upgrade does.
+        node that is restarted has its agent and responder ended at the same time, as an upgrade does. The gap while
+        the API server is away was as long with it, 1,131 ms: the node masquerades 300 connections a second to one
+        endpoint, which remembers earlier ones of some ports, so that one client in 25 has to send a second SYN.
         """,
     ),
     Chapter(
