@@ -17,6 +17,8 @@ _REPLACE, _CREATE = 0x100, 0x400
 _CHAIN_POLICY = 5
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
 _KEY, _DATA, _VALUE, _VERDICT = 1, 2, 1, 2
+_LIST_ELEMENT, _FLAGS, _KEY_END = 1, 3, 10
+_RANGE_END = 1
 _OTHER_CHAIN = "somebodys-chain"
 
 
@@ -77,6 +79,7 @@ def _of_set(table: str, name: str, of: SetContents) -> Iterator[Damage]:
     if of.elements:
         yield Damage(f"{name} is flushed", [messages.flush_set(table, name)])
     if of.is_interval:
+        yield from _of_ranges(table, name, of)
         return
     for element in of.elements:
         key = netlink.find(element, _KEY, _VALUE) or b""
@@ -88,6 +91,30 @@ def _of_set(table: str, name: str, of: SetContents) -> Iterator[Damage]:
         if (found := netlink.find(element, _DATA)) is not None:
             changed = list(messages.new_elements(table, name, [(key, _other_data(found))]))
             yield Damage(f"{key.hex()} of {name} is changed", [*deleted, *changed])
+
+
+def _of_ranges(table: str, name: str, of: SetContents) -> Iterator[Damage]:
+    """Yield what becomes of each range: the kernel keeps both its ends in one element, or has one for each."""
+
+    def message(kind: int, *elements: bytes) -> Message:
+        listed = (attribute(_LIST_ELEMENT, each) for each in elements)
+        return Message(kind, _CREATE if kind == _NEW_ELEMENTS else 0, messages.element_list(table, name, listed))
+
+    def key_of(element: bytes) -> bytes:
+        return netlink.find(element, _KEY, _VALUE) or b""
+
+    ends = {key_of(each): each for each in of.elements if netlink.find(each, _FLAGS) is not None}
+    for first in (each for each in of.elements if netlink.find(each, _FLAGS) is None):
+        key = key_of(first)
+        # That of the last address there is has none.
+        last = [ends[min(after)]] if (after := [each for each in ends if each > key]) else []
+        closed = last if netlink.find(first, _KEY_END) is None else []
+        deleted = message(_DELETE_ELEMENTS, first, *closed)
+        yield Damage(f"the range from {key.hex()} of {name} is deleted", [deleted])
+        second = (int.from_bytes(key) + 1).to_bytes(len(key))
+        if closed and second != key_of(closed[0]):
+            end = attribute(_KEY, attribute(_VALUE, second)) + attribute(_FLAGS, struct.pack(">I", _RANGE_END))
+            yield Damage(f"{key.hex()} of {name} ends at once", [deleted, message(_NEW_ELEMENTS, first, end)])
 
 
 def _other_data(data: bytes) -> bytes:

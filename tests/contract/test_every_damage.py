@@ -100,6 +100,7 @@ async def each_is_mended(
     assert slow == []
     assert impossible == []
     assert len(done) > 60
+    assert any("the range from" in each for each in done)
     assert await read_sorted(table) == before
 
 
