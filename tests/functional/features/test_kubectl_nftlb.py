@@ -122,7 +122,7 @@ def test_open_connections_are_counted_down(cluster: Cluster, kubectl: Kubectl, w
     with ThreadPoolExecutor() as pool, cluster.streams(3, client, vip):
         assert kubectl.run("undrain", other, "-n", web).returncode == 0
         cluster.reaches(client, [pod, other], vip)
-        late = kubectl.run("drain", pod, "-n", web, "--timeout", "5")
+        late = kubectl.run("drain", pod, "-n", web, "--timeout", "20")
         assert late.returncode == 1, late.stderr
         assert "3 connections are open, through node-1" in late.stderr
         counting = pool.submit(kubectl.run, "drain", pod, "-n", web, "-o", "json")
