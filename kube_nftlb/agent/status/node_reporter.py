@@ -140,10 +140,10 @@ class NodeReporter:
         if status == before:
             return None
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
-        reached = [int(getattr(before, name) or 0) for name in WATERMARKS]
         # The operator may have lost its own watch too, and wait for what was gone by its next list.
-        caught_up = [progress.caught_up[name] for name in WATERMARKS]
-        if (any(map(gt, changed, reached)) or any(map(gt, caught_up, reached))) and _moved(status, before):
+        caught_up = (progress.caught_up[name] for name in WATERMARKS)
+        reached = (int(getattr(before, name) or 0) for name in WATERMARKS)
+        if any(map(gt, map(max, changed, caught_up), reached)) and _moved(status, before):
             return 0
         if _counted_anew(status, before, progress) or _without_watermarks(status) != _without_watermarks(before):
             return 0

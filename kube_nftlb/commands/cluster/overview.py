@@ -34,7 +34,6 @@ async def overview(kube: Kube, target: Target, namespace: str | None) -> Cluster
     Raises UsageError if nobody tells which of several operators and agents are real.
     """
     view, reports = await asyncio.gather(_farms(kube, target, namespace), kube.list(NFTLB_NODES))
-    # Once all else is known: it says what is missing, which is no help to who gets nothing.
     nodes = await list_nodes(kube, metadata_only=True)
     return replace(view, nodes=nodes, reports=reports.items)
 

@@ -94,7 +94,10 @@ async def pools_or_none(kube: Kube) -> list[JsonObject] | None:
 
 
 async def list_nodes(kube: Kube, *, metadata_only: bool = False) -> list[JsonObject]:
-    """Return the Nodes; if the user may not see them, the names alone, of the NftlbNodes."""
+    """Return the Nodes; if the user may not see them, the names alone, of the NftlbNodes.
+
+    A note says then what is missing. List everything else first: the note is no help to a user who may not see that.
+    """
     if (nodes := await list_if_allowed(kube, NODES, metadata_only=metadata_only)) is not None:
         return nodes
     reports = (await kube.list(NFTLB_NODES)).items

@@ -27,9 +27,9 @@ _TERMS = (
     """,
     "**longest gap:** the longest time without a successful connection.",
     """
-    A time or size without brackets was measured once. With brackets it is the median of several, and the largest is in
-    brackets. Numbers of connections are the sums of all rounds. Where the load average is above the number of cores,
-    other programs ran at the same time: times are upper bounds.
+    A time or size without brackets was measured once. With brackets it is the median of several, and the largest is
+    in brackets; n is how many, in the column that has most. Numbers of connections are the sums of all rounds. Where
+    the load average is above the number of cores, other programs ran at the same time: times are upper bounds.
     """,
 )
 
@@ -137,7 +137,10 @@ CHAPTERS = (
     Chapter(
         "allocated",
         "Services get addresses from a pool",
-        "One node. Both operators are killed while addresses are given, as often as the table says.",
+        """
+        One node. Both operators are killed while addresses are given, as often as the table says. Where it names no
+        writers, the 1,000 Services were created one after another.
+        """,
     ),
     Chapter(
         "announced",
@@ -147,9 +150,9 @@ CHAPTERS = (
         A connection that is open then is reset, or no longer answered: no other node knows it. Where the holder fails,
         one counts as not answered after 0.5 s, else after 5 s. A client connects to new addresses as soon as somebody
         answers for them, while ten endpoints a second change; "served after" is from before their Services are made. A
-        node that is restarted has its agent and responder ended at the same time, as an upgrade does. The gap while
-        the API server is away was as long with it, 1,131 ms: the node masquerades 300 connections a second to one
-        endpoint, which remembers earlier ones of some ports, so that one client in 25 has to send a second SYN.
+        node that is restarted has its agent and responder ended at the same time, as an upgrade does. A gap
+        like that while the API server is away occurs with the server there, too: where a node masquerades hundreds of
+        connections a second to one endpoint, it still remembers some of their ports, and a client repeats its SYN.
         """,
     ),
     Chapter(
@@ -212,12 +215,12 @@ def _table(measured: Sequence[Record]) -> Iterator[str]:
         rows.setdefault(point, {}).setdefault(record.metric, []).append(record)
     if not rows:
         return
-    heads = ["engine", *names, *(f"{metric} ({unit})" if unit else metric for metric, unit in metrics.items())]
+    heads = ["engine", *names, *(f"{metric} ({unit})" if unit else metric for metric, unit in metrics.items()), "n"]
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for point, values in sorted(rows.items(), key=lambda row: row[0][0]):
         cells = [_cell(values[metric], unit) if metric in values else "-" for metric, unit in metrics.items()]
-        yield f"| {' | '.join([*point, *cells])} |"
+        yield f"| {' | '.join([*point, *cells, f'{max(map(len, values.values())):,}'])} |"
 
 
 def _cell(found: Sequence[Record], unit: str) -> str:

@@ -287,7 +287,8 @@ def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here:
 
     eventually(have, "all have addresses", 120)
     took = time.monotonic() - began
-    suite.record_of(ENGINE, "allocated", "created and with an address within", "s", took, Services=MANY)
+    many = {"Services": MANY, "writers": WRITERS}
+    suite.record_of(ENGINE, "allocated", "created and with an address within", "s", took, **many)
     print(f"{MANY} Services: created in {created:.1f} s, with addresses {took - created:.1f} s later")
     found = [ip for ips in all_addresses(cluster, here).values() for ip in ips]
     assert (len(found), len(set(found))) == (MANY, MANY)

@@ -30,7 +30,7 @@ class Seen:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.caught_up: list[int] = []
-        """After how many calls there was a connection anew."""
+        """How far the first watches had come at their ends."""
         self.handlers = Handlers(
             replace=self._replace,
             put=lambda found: self.calls.append(("put", found["metadata"]["name"])),
