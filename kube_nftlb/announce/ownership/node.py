@@ -97,6 +97,8 @@ class _Known:
     wire: Wire = _NOTHING
     open_at: float | None = None
     alone: bool = False
+    yielded: bool = False
+    """The responder answers again only once a state has left the address out."""
     fence: tuple[str, float] = ("", 0.0)
     """Who had the address before, and until when to ask there."""
     superseded_s: float = _SUPERSEDED_FIRST_S
@@ -250,7 +252,8 @@ class Ownership:
                 # The responder refuses a whole state in which it is to watch that.
                 return
             known.wire = _after(event, known.wire, now)
-            known.alone = known.alone and not isinstance(event, Yielded)
+            known.yielded |= isinstance(event, Yielded)
+            known.alone = known.alone and not known.yielded
 
     def _ready(self, *, holds: bool) -> None:
         self._holds, self.has_responder = holds, True
@@ -258,6 +261,7 @@ class Ownership:
         self._link_errors.clear()
         for known in self._known.values():
             if not holds:
+                known.yielded |= known.alone
                 known.wire, known.alone = known.wire._replace(free=False, other=""), False
             elif known.record.holder == self._me and not known.wire.other:
                 # This agent has restarted. What the responder does not answer for any more, it tells next.
@@ -280,7 +284,10 @@ class Ownership:
                 act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
             place = Place(ip, address.link)
-            answer += [place] if act.answer else []
+            answer += [place] if act.answer and not known.yielded else []
+            if known.yielded:
+                known.yielded = False
+                times.append(now)
             probe += [place] if act.probe else []
             watch += [Peer(ip, address.link, act.watch)] if act.watch else []
             if act.answer and known.fence[0] and now < known.fence[1]:

@@ -13,8 +13,11 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire import arp
+from kube_nftlb.announce.wire.heard import Asked, Told
+from kube_nftlb.announce.wire.heard import Heard as HeardFrame
 from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, Yielded
 from kube_nftlb.announce.wire.responder import Responder
+from kube_nftlb.announce.wire.sending import LinkAddresses
 from tests.unit.announce.cluster import STEP_S, Cluster
 
 FOUR, SIX = "192.0.2.10", "2001:db8::a"
@@ -468,6 +471,7 @@ def test_a_node_has_as_many_link_addresses_as_its_last_leases_say() -> None:
     node.record(FOUR, Record("3", "n1", "02:00:00:00:00:01"), 9.0)
     for mac, answers in (("02:00:00:00:00:00", False), ("02:00:00:00:00:63", True)):
         node.event(Yielded(FOUR, "eth0", mac), 1.0)
+        assert node.decide(9.0).state.answer == ()
         assert node.decide(9.0).state.answer == (() if not answers else (Place(FOUR, "eth0"),))
 
 
@@ -685,6 +689,57 @@ def test_nothing_that_is_said_of_one_address_has_the_responder_refuse_the_others
         responder.order(msgspec.structs.replace(node.decide(1.0).state, deadline=5.0), 1.0)
         assert responder.holds
     assert node.decide(2.0).state.watch == (Peer(SIX, "eth0", "02:00:00:00:00:01"),)
+
+
+@pytest.mark.parametrize("lapses", [False, True], ids=["another is heard", "the deadline passes"])
+@pytest.mark.parametrize("alone", [False, True], ids=["it held the address", "it answered without the API server"])
+def test_a_node_that_learns_of_its_own_lease_right_after_it_has_yielded_answers_again(
+    alone: bool, lapses: bool
+) -> None:
+    node, mine, other, responder = Ownership("n1"), "02:00:00:00:00:01", "02:00:00:00:00:02", Responder()
+    own = LinkAddresses(bytes.fromhex("020000000001"))
+    packed, client = bytes((192, 0, 2, 10)), bytes.fromhex("0200000000c8")
+    asked = HeardFrame(Asked(packed, client, bytes((192, 0, 2, 99))), None)
+    told = HeardFrame(None, Told(packed, bytes.fromhex("020000000002"), to_all=True))
+
+    def tell(now: float) -> float | None:
+        outcome = node.decide(now)
+        responder.order(msgspec.structs.replace(outcome.state, deadline=now + 5.0), now)
+        responder.link("eth0", own, now)
+        return outcome.again
+
+    node.facts({FOUR: Address("eth0", mine, ("n1", "n2"))}, ("n1", "n2"))
+    node.record(FOUR, Record("1", "n2", other), 0.0)
+    node.event(Ready(holds=False), 0.0)
+    if alone:
+        node.api(away=True, now=0.0)
+        node.event(Silent(FOUR, "eth0", other), 0.0)
+        assert node.decide(5.0).state.answer
+        node.api(away=False, now=5.0)
+        assert node.decide(5.0).writes
+    else:
+        node.record(FOUR, Record("2", "n1", mine), 1.0)
+        node.event(Probed(FOUR, "eth0"), 1.0)
+    tell(5.0)
+    assert responder.frame("eth0", asked, 5.0)
+    responder.events.clear()
+    now = 11.0 if lapses else 6.0
+    if lapses:
+        responder.due(now)
+    else:
+        responder.frame("eth0", told, now)
+    assert not responder.frame("eth0", asked, now), "it yields"
+    for event in responder.events:
+        node.event(event, now)
+    # Before the next decision the watch tells of the claim, or the API server answers it.
+    now += 0.001
+    node.record(FOUR, Record("2", "n1", mine), now)
+    while (again := tell(now)) is not None and again <= now:
+        pass
+    if lapses and not alone:
+        node.event(Probed(FOUR, "eth0"), now)
+        tell(now)
+    assert responder.frame("eth0", asked, now)
 
 
 def test_a_write_that_fails_for_an_address_that_is_gone_is_forgotten() -> None:
