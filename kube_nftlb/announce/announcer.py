@@ -22,7 +22,7 @@ from kube_nftlb.announce.wire.messages import Event, Ready, State
 _PATIENCE_S: Final = 1.0
 """How long the API server may take for a request, and the interval in which it is tried while it is away."""
 _CHECK_S: Final = 10.0
-"""The interval in which a node that holds addresses reads one of its Leases, to notice that it alone is cut off."""
+"""The interval in which a node that holds addresses reads one of its Leases, each in turn: it may be cut off."""
 _REQUESTS: Final = 16
 """So many at once: hundreds would wait for each other longer than that, and look as if the API server were away."""
 _GATHER_S: Final = 0.005
@@ -58,6 +58,7 @@ class Announcer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_REQUESTS)
         self._away = False
+        self._watching: asyncio.Task[None] | None = None
 
     def held(self, ips: Iterable[str]) -> Mapping[str, str]:
         """Return the node that holds each of these addresses, if one does."""
@@ -85,7 +86,7 @@ class Announcer:
     async def give_up(self, patience_s: float) -> None:
         """Answer for nothing any more, and say so in the Leases, as far as that is possible in this time."""
         self.facts({})
-        await self._until(lambda: not self._ownership.any_held, patience_s)
+        await self._until(lambda: not self._ownership.held_after(""), patience_s)
 
     async def _until(self, done: Callable[[], bool], patience_s: float) -> None:
         self._changed.set()
@@ -94,13 +95,20 @@ class Announcer:
     async def run(self) -> None:
         """Hold addresses until cancelled. The responder goes on for some seconds."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._leases.watch(self._seen, self._listed.set), name="address-leases")
+            self._watch(tasks)
             # Without knowing who holds what, and what is programmed, nothing may be said, so as not to take it back.
             await self._listed.wait()
             await self._given.wait()
             tasks.create_task(self._client.run(), name="responder")
             tasks.create_task(self._decide(), name="decide")
-            tasks.create_task(self._check(), name="check")
+            tasks.create_task(self._check(tasks), name="check")
+
+    def _watch(self, tasks: asyncio.TaskGroup) -> None:
+        """Watch the Leases, from a list of all of them."""
+        if self._watching is not None:
+            self._watching.cancel()
+        watching = self._leases.watch(self._seen, self._listed.set)
+        self._watching = tasks.create_task(watching, name="address-leases")
 
     async def _decide(self) -> None:
         while True:
@@ -116,12 +124,19 @@ class Announcer:
                 continue
             await asyncio.sleep(_GATHER_S)
 
-    async def _check(self) -> None:
-        """Notice that the API server cannot be reached though there is nothing to ask it for."""
+    async def _check(self, tasks: asyncio.TaskGroup) -> None:
+        """Notice that this node does not hear of the API server, though there is nothing to ask it for.
+
+        Either it cannot be reached, or the connection of the watch is dead, as after this machine stood still.
+        """
+        ip = ""
         while True:
             await asyncio.sleep(_CHECK_S)
-            if (ip := self._ownership.any_held) and not self._away:
+            if (ip := self._ownership.held_after(ip)) and not self._away:
                 await self._in_turn(ip, partial(self._read, ip))
+                if self.held([ip]).get(ip) != self._me:
+                    _log.warning("the watch has missed that an address has another holder, listing all", ip=ip)
+                    self._watch(tasks)
 
     def _act(self, outcome: Outcome) -> None:
         if outcome.state != self._state:

@@ -147,10 +147,10 @@ class Ownership:
         found = ((ip, known.record.holder) for ip in ips if (known := self._known.get(ip)) is not None)
         return {ip: holder for ip, holder in found if holder}
 
-    @property
-    def any_held(self) -> str:
-        """Return an address that this node holds; empty if it holds none."""
-        return next(iter(self._held_by.get(self._me)), "")
+    def held_after(self, ip: str) -> str:
+        """Return the next of the addresses that this node holds, round and round; empty if it holds none."""
+        held = self._held_by.get(self._me)
+        return min((each for each in held if each > ip), default=min(held, default=""))
 
     @property
     def is_awaited(self) -> bool:

@@ -155,3 +155,52 @@ async def test_a_holder_notices_that_the_api_server_is_away_though_it_asks_for_n
     assert [place.ip for place in told[-1].answer] == [VIP], "it goes on answering"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+class MissedLeases(FailingLeases):
+    """Has Leases of this node, which others take without the first watch hearing of it."""
+
+    def __init__(self, *ips: str) -> None:
+        super().__init__()
+        self.records = {ip: Record(str(number), "me", FREE.mac) for number, ip in enumerate(ips, start=1)}
+        self.watches = 0
+        self.read_ips: list[str] = []
+
+    async def watch(self, seen: Callable[[str, Record], None], listed: Callable[[], None]) -> None:
+        self.watches += 1
+        for ip, record in self.records.items():
+            seen(ip, record)
+        await super().watch(seen, listed)
+
+    async def read(self, ip: str) -> Record:
+        self.read_ips.append(ip)
+        return self.records[ip]
+
+
+async def test_a_holder_that_has_stood_still_stops_at_all_addresses_that_others_have_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcer, "_CHECK_S", 0.02)
+    ips = [f"192.0.2.{number}" for number in range(1, 6)]
+    leases = MissedLeases(*ips)
+    me = Announcer("me", tmp_path / "responder", cast(Leases, leases))
+    told: list[State] = []
+    monkeypatch.setattr(me._client, "want", told.append)  # noqa: SLF001 - what the responder gets
+    running = asyncio.create_task(me.run())
+    me.facts(dict.fromkeys(ips, FREE._replace(candidates=("me", "other"))))
+    await asyncio.sleep(0.01)
+    me._heard(Ready(holds=True))  # noqa: SLF001 - as the responder would say
+    async with asyncio.timeout(10):
+        while len(leases.read_ips) < 2 * len(ips):
+            await asyncio.sleep(0.01)
+        assert sorted(leases.read_ips[: len(ips)]) == ips, "each in turn"
+        assert leases.watches == 1, "nothing was missed"
+        assert sorted(place.ip for place in told[-1].answer) == ips
+        for ip in ips[:4]:
+            leases.records[ip] = Record("9", "other", "02:00:00:00:00:02")
+        while len(told[-1].answer) != 1:
+            await asyncio.sleep(0.01)
+    assert leases.watches == 2
+    assert [place.ip for place in told[-1].answer] == ips[4:]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -449,7 +449,7 @@ def calls(run: Callable[[], object]) -> int:
 def test_leases_of_addresses_without_farms_cost_a_node_nothing_while_their_holder_works() -> None:
     few, many = with_leases(1), with_leases(1000)
     assert calls(lambda: few.decide(1.0)) == calls(lambda: many.decide(1.0))
-    assert (list(many.acts), many.held([FOUR]), many.any_held) == ([FOUR], {FOUR: "n1"}, FOUR)
+    assert (list(many.acts), many.held([FOUR]), many.held_after("")) == ([FOUR], {FOUR: "n1"}, FOUR)
 
 
 def test_the_leases_that_a_node_leaves_behind_go_some_at_a_time() -> None:
@@ -462,7 +462,7 @@ def test_the_leases_that_a_node_leaves_behind_go_some_at_a_time() -> None:
         for each in writes:
             node.record(each.ip, Record("3", "n1") if each.write is Write.CLAIM else NOBODY, now)
     assert most == 64
-    assert node.any_held == FOUR
+    assert node.held_after("") == FOUR
     assert not any(node.held([f"198.18.0.{each}"]) for each in range(100))
 
 
