@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -27,6 +28,11 @@ _RELEASE_S = 2.0
 _log = structlog.get_logger()
 
 
+def _clocks() -> tuple[float, ...]:
+    """Return the seconds of clocks that go on while this process, or its machine, stands still."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
+
+
 def new_identity() -> str:
     """Return an identity for this process: the pod's name and a random suffix."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
@@ -42,7 +48,9 @@ class Lease:
         name: str,
         clock: Callable[[], float],
         identity: str,
+        clocks: Callable[[], tuple[float, ...]] = _clocks,
     ) -> None:
+        """``clocks`` returns the seconds of those that go on while this process stands still."""
         self.leading = asyncio.Event()
         """Set while this replica is the leader."""
         self._kube = kube
@@ -50,6 +58,8 @@ class Lease:
         self._name = name
         self._clock = clock
         self._me = identity
+        self._clocks = clocks
+        self._written_at = clocks()
         self._seen = Seen(NO_LEASE, clock())
         self._known = False
         self._news = asyncio.Event()
@@ -74,6 +84,11 @@ class Lease:
             await self._keep()
         finally:
             self.leading.clear()
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether a leader leads for certain: another may if this one stood still for long. For any thread."""
+        return max(now - at for now, at in zip(self._clocks(), self._written_at, strict=True)) < RENEW_DEADLINE_S
 
     async def release(self) -> None:
         """Release the Lease if this replica holds it. A failure is ignored: the Lease expires."""
@@ -139,13 +154,14 @@ class Lease:
                 await self._write(leader_election.acquisition(self._seen.record, datetime.now(UTC), self._me))
 
     async def _write(self, spec: JsonObject) -> None:
-        version = self._seen.record.version
+        version, began_at = self._seen.record.version, self._clocks()
         if version:
             # The API server rejects a patch with an outdated resourceVersion.
             body = {"metadata": {"resourceVersion": version}, "spec": spec}
             raw = await self._kube.patch(LEASES, self._name, body, self._namespace)
         else:
             raw = await self._kube.create(LEASES, {"metadata": {"name": self._name}, "spec": spec}, self._namespace)
+        self._written_at = began_at
         self._see(leader_election.parse(raw))
 
     async def _watch(self) -> None:

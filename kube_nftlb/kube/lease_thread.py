@@ -25,6 +25,10 @@ class Holder(Protocol):
 
     leading: asyncio.Event
 
+    @property
+    def is_certain(self) -> bool:
+        """Return whether a leader leads for certain."""
+
     async def run(self) -> None:
         """Acquire the Lease, then renew it. Raises LeaseLostError when it is lost."""
 
@@ -55,8 +59,14 @@ class LeaseThread:
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._ended: asyncio.Future[None] | None = None
+        self._holder: Holder | None = None
         self._stops = False
         self._stopping: Callable[[], None] = lambda: None
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether a leader leads for certain, and no other one while it stood still."""
+        return self._holder is not None and self._holder.is_certain
 
     async def run(self) -> None:
         """Hold the Lease. Raises LeaseLostError when it is lost. If cancelled, the Lease is held until ``release``."""
@@ -83,7 +93,7 @@ class LeaseThread:
             # Before there was anything to stop.
             return
         async with await self._connect() as connection:
-            holder = self._make(connection)
+            self._holder = holder = self._make(connection)
             running = asyncio.create_task(holder.run())
             others = [asyncio.create_task(self._announce(holder)), asyncio.create_task(stop.wait())]
             await asyncio.wait([running, others[1]], return_when=asyncio.FIRST_COMPLETED)

@@ -36,7 +36,7 @@ class Operator:
         self.servers = kube.servers
         self._kube = kube
         self._settings = settings
-        self._parts = Parts(kube, settings)
+        self._parts = Parts(kube, settings, lambda: self._lease is None or self._lease.is_certain)
         self._listed = asyncio.Event()
         self._opened = AsyncExitStack()
         self._readers: list[asyncio.Task[None]] = []

@@ -57,8 +57,8 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 class Parts:
     """The cache, what reads into it, and what writes by it."""
 
-    def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
-        """Connect all. Raises UsageError if settings exclude each other."""
+    def __init__(self, kube: Kube, settings: OperatorSettings, leads: Callable[[], bool] = lambda: True) -> None:
+        """Connect all; ``leads``: no other replica can lead now. Raises UsageError if settings exclude each other."""
         if settings.gateway and not settings.addresses:
             raise errors.UsageError(
                 "KUBE_NFTLB_GATEWAY requires KUBE_NFTLB_ADDRESSES: Gateways get addresses from pools"
@@ -128,6 +128,7 @@ class Parts:
                 reconcile,
                 gateways.addresses_freed if gateways is not None else lambda: 0,
                 claimed=gateways.claimed if gateways is not None else None,
+                leads=leads,
             )
             self._pool_statuses = PoolStatuses(kube, book)
             self._address_informer = AddressInformer(

@@ -30,13 +30,15 @@ _LOOK_S = 0.1
 _LOOK_EACH_S = 0.001
 """How much longer it is for each of them: however many there are, most of the time is for others."""
 _REFUSED_RETRY_S = 60.0
+_UNCERTAIN_RETRY_S = 0.5
 
 _log = structlog.get_logger()
 
 
 class AddressAssigner:
-    """Keeps the addresses of Services up to date. Namespaces take turns. ``now`` returns the date.
+    """Keeps the addresses of Services up to date. Namespaces take turns.
 
+    ``now`` returns the date, ``leads`` whether no other replica can lead now.
     ``on_change`` gets what a write makes out of date: the farms of the Service. ``on_decided`` gets a Service that
     ``mark`` has held back. ``on_freed`` is called when others that wait may get addresses, too, and returns how many.
     """
@@ -53,6 +55,7 @@ class AddressAssigner:
         on_freed: Callable[[], int] = lambda: 0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         claimed: asyncio.Event | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """``claimed`` is set once it is known what others than Services have had: before, nobody gets an address."""
         self._kube = kube
@@ -65,6 +68,7 @@ class AddressAssigner:
         self._on_freed = on_freed
         self._now = now
         self._claimed = claimed
+        self._leads = leads
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._waiting: dict[ServiceKey, str] = {}
         """The Services that lack an address, with the reason."""
@@ -166,6 +170,9 @@ class AddressAssigner:
         self._events.report(subject, found, ADDRESS_PART)
 
     async def _write(self, key: ServiceKey, service: Service, body: JsonObject) -> float | None:
+        if not self._leads():
+            # While this replica stood still, another one may have given these addresses to others.
+            return _UNCERTAIN_RETRY_S
         known = {"uid": service.metadata.uid, "resourceVersion": service.metadata.resource_version}
         metadata = {"namespace": key.namespace, "name": key.name, **known}
         applied = {"metadata": metadata, "status": body}

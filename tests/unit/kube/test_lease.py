@@ -105,6 +105,27 @@ async def test_a_leader_that_cannot_renew_ends_before_anybody_else_may_lead(kube
         assert not one.leading.is_set()
 
 
+@pytest.mark.parametrize("clock", [0, 1])
+async def test_a_leader_that_stood_still_leads_for_certain_only_once_it_has_renewed_the_lease(
+    kube: FakeKube, clock: int
+) -> None:
+    loop, stood_s = asyncio.get_running_loop(), [0.0, 0.0]
+    one = Lease(kube, "here", "it", loop.time, "one", lambda: tuple(loop.time() + each for each in stood_s))
+    async with running(one):
+        await until(one.leading.is_set)
+        for _ in range(40):
+            await asyncio.sleep(RETRY_S / 2)
+            assert one.is_certain
+        stood_s[clock] = DURATION_S
+        assert not one.is_certain, "another may lead"
+        await asyncio.sleep(RETRY_S)
+        assert one.is_certain, "none did"
+        kube.away = True
+        stood_s[clock] *= 2
+        await asyncio.sleep(RETRY_S)
+        assert not one.is_certain
+
+
 async def test_a_leader_whose_lease_is_anothers_ends(kube: FakeKube) -> None:
     one = replica(kube, "one")
     async with running(one) as [task]:

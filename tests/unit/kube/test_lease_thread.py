@@ -21,6 +21,7 @@ class FakeLease:
         self.renewed = threading.Event()
         self.is_lost = threading.Event()
         self.released = False
+        self.is_certain = True
 
     async def run(self) -> None:
         self.leading.set()
@@ -99,6 +100,17 @@ async def test_a_program_too_busy_to_notice_a_loss_is_ended() -> None:
     with pytest.raises(errors.LeaseLostError):
         await running
     await election.thread.release()
+
+
+async def test_it_leads_for_certain_as_long_as_the_lease_says_so(election: Election) -> None:
+    assert not election.thread.is_certain
+    running = asyncio.create_task(election.thread.run())
+    await asyncio.wait_for(election.thread.leading.wait(), PATIENCE_S)
+    assert election.thread.is_certain
+    election.leases[0].is_certain = False
+    assert not election.thread.is_certain
+    await election.thread.release()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_one_that_was_never_begun_is_released(election: Election) -> None:

@@ -43,13 +43,22 @@ class Operator:
         self.kube = kube or FakeKube()
         self.held: list[ServiceKey] = []
         self.decided: list[ServiceKey] = []
+        self.leads = True
         self.book = Book()
         self.cache = Cache(addresses=self.book)
         self.ingest = Ingest(self.cache)
         assert self.ingest.pools is not None
         events = Events(self.kube, Source("operator"))
         self.assigner = AddressAssigner(
-            self.kube, self.ingest, self.book, events, time.now, self.changed, self.decided.append, now=lambda: NOW
+            self.kube,
+            self.ingest,
+            self.book,
+            events,
+            time.now,
+            self.changed,
+            self.decided.append,
+            now=lambda: NOW,
+            leads=lambda: self.leads,
         )
         self.statuses = PoolStatuses(self.kube, self.book, lambda: NOW)
         self.informer = AddressInformer(self.kube, self.ingest.pools, self.book, self.changed, lambda _: None)
@@ -199,6 +208,16 @@ async def test_a_write_that_fails_is_repeated_with_the_same_address(operator: Op
     operator.kube.away = False
     await asyncio.sleep(3)
     assert (operator.has("first"), operator.has("second")) == (["192.0.2.1"], ["192.0.2.2"])
+
+
+async def test_a_replica_that_may_not_lead_any_more_writes_no_address_before_it_knows(operator: Operator) -> None:
+    operator.leads = False
+    operator.put(raw_balanced("web"))
+    await asyncio.sleep(60)
+    assert operator.written() == []
+    operator.leads = True
+    await asyncio.sleep(1)
+    assert operator.has("web") == ["192.0.2.1"]
 
 
 async def test_a_service_that_waits_is_looked_at_when_an_address_is_freed(operator: Operator) -> None:
