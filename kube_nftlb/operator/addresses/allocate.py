@@ -85,7 +85,7 @@ def _new(
 
 
 def _outcome(request: Request, addresses: tuple[Ip, ...], refusals: list[Refusal], book: Book) -> Outcome:
-    named = " and ".join(_named(ip, book) for ip in addresses)
+    named = " and ".join(_named(ip, book) for ip in addresses) + _cannot_share(request, addresses, book)
     if not refusals:
         return Outcome(addresses, "Assigned", named)
     refusal = min(refusals, key=lambda each: not each.asked)
@@ -101,6 +101,12 @@ def _named(ip: Ip, book: Book) -> str:
     return (
         f"{ip} of the address pool {pool.name}" if pool is not None else f"{ip}, which is in no accepted address pool"
     )
+
+
+def _cannot_share(request: Request, addresses: tuple[Ip, ...], book: Book) -> str:
+    """Return why a Service would not get one of its addresses by its sharing key now, as the end of a sentence."""
+    found = ((ip, _unshareable(request, ip, book)) for ip in addresses)
+    return "".join(f"; another {why[0]} has {ip}{why[1]}" for ip, why in found if why is not None and why[1])
 
 
 def _foreign(request: Request, book: Book) -> Outcome | None:

@@ -85,7 +85,7 @@ class Book:
         self.namespaces.pop(name, None)
 
     def put_service(self, key: ServiceKey, service: Service) -> Collection[ServiceKey]:
-        """Put in a Service. Return the others that may lose an address by it, or keep one again (``loses``)."""
+        """Put in a Service. Return the others with an address of it that are to be decided on again."""
         return self._put(key, request_of(service, without_class=self._without_class), given(service))
 
     def keep_addresses(self, key: ServiceKey, service: Service) -> None:
@@ -111,14 +111,15 @@ class Book:
                 self._sharing.add((key.namespace, request.sharing_key), key)
         else:
             self._requests.pop(key, None)
-        before_ips = self.has(key) if _claim(request) == _claim(before) else ()
+        before_ips = set(self.has(key))
         self._move(key, given, self.assigned(key) if request is not None else ())
-        others = {other for ip in set(given.ips).difference(before_ips) for other in self._holders_at.get(ip)}
+        ips = before_ips ^ {*self.has(key)} if _claim(request) == _claim(before) else before_ips.union(self.has(key))
+        others = {other for ip in ips for other in self._holders_at.get(ip)}
         return set(_services(others - {key}))
 
-    def remove(self, key: Holder) -> None:
-        """Remove a Service or Gateway."""
-        self._put(key, None, Given())
+    def remove(self, key: Holder) -> Collection[ServiceKey]:
+        """Remove a Service or Gateway. Return the others with an address of it."""
+        return self._put(key, None, Given())
 
     def assign(self, key: Holder, ips: tuple[Ip, ...]) -> None:
         """Note what a holder is to have, until its status has it: nobody else gets these addresses."""
@@ -247,8 +248,8 @@ def _shares(request: Request) -> tuple[object, ...]:
 
 
 def _claim(request: Request | None) -> tuple[object, ...]:
-    """Return what decides on who of those that have one address loses it; nobody does to one that is not ours."""
-    return (request.rank, request.sharing_key, request.ports) if request is not None else ()
+    """Return what decides on who of those with one address loses it, nobody to one not ours, and what it says."""
+    return (request.rank, request.sharing_key, request.ports, request.selector, request.local) if request else ()
 
 
 def _services(holders: Iterable[Holder]) -> Iterator[ServiceKey]:

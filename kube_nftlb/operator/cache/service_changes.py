@@ -58,9 +58,8 @@ class ServiceChanges:
         cache.gates.note_ready(key, (), version)
         refitted = cache.budgets.services.remove(key) | cache.budgets.overrides.remove(key)
         asking = cache.service_index.asking_for(self._addresses_of(key)) | self._reserve(key, before, None)
-        if cache.addresses is not None:
-            cache.addresses.remove(key)
-        return Affected(services=frozenset({key, *refitted}) | asking)
+        sharing = cache.addresses.remove(key) if cache.addresses is not None else ()
+        return Affected(services=frozenset({key, *refitted, *sharing}) | asking)
 
     def refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> Affected:
         """Note which external IPs a Service does not get, which the status of its farms says."""

@@ -101,7 +101,7 @@ UDP: Json = {"ports": [{"port": 80, "protocol": "UDP"}]}
 KEY = {"address-sharing-key": "one"}
 ALSO = {"addresses": "192.0.2.1", **KEY}
 LOCAL = {"externalTrafficPolicy": "Local"}
-SAME = {"selector": {"app": "same"}}
+SAME: Json = {"selector": {"app": "same"}}
 
 
 @pytest.mark.parametrize(
@@ -356,16 +356,16 @@ PORTS: Json = {"ports": [{"port": 81, "protocol": "TCP"}]}
     [
         (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY), set()),
         (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, labels={"team": "b"}), set()),
-        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, selector={"app": "b"}), set()),
+        (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, selector={"app": "b"}), {"two"}),
         (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, **PORTS), {"two"}),
         (raw_balanced("one", "192.0.2.1", assigned=True), {"two"}),
         (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, created=LATER), {"two"}),
         (raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY, loadBalancerClass="other"), {"two"}),
-        (raw_balanced("one", "192.0.2.2", assigned=True, annotations=KEY), {"three"}),
+        (raw_balanced("one", "192.0.2.2", assigned=True, annotations=KEY), {"two", "three"}),
     ],
     ids=["nothing", "labels", "selector", "ports", "key", "age", "class", "another address"],
 )
-def test_a_change_concerns_those_alone_who_may_lose_an_address_by_it(changed: Json, affected: set[str]) -> None:
+def test_a_change_concerns_those_alone_who_have_the_address(changed: Json, affected: set[str]) -> None:
     world = World()
     world.put(
         raw_balanced("one", "192.0.2.1", assigned=True, annotations=KEY),
@@ -383,6 +383,30 @@ def test_a_status_with_what_was_assigned_concerns_nobody() -> None:
     assert world.gets(two) == "192.0.2.1"
     service = Service.model_validate(raw_balanced("two", "192.0.2.1", assigned=True, annotations=KEY, **PORTS))
     assert world.book.put_service(_key(service), service) == set()
+
+
+APART = "; another Service has 192.0.2.1 with the same sharing key, but another selector: with externalTrafficPolicy "
+
+
+@pytest.mark.parametrize("local", ["old", "new"])
+@pytest.mark.parametrize("edited", ["old", "new"])
+def test_services_that_could_no_longer_share_their_address_keep_it_and_say_so(local: str, edited: str) -> None:
+    world = World()
+    of: dict[str, Json] = {"old": {}, "new": {"created": LATER, **UDP}}
+    of[local] |= LOCAL
+    raws = {name: raw_balanced(name, annotations=KEY, **SAME, **fields) for name, fields in of.items()}
+    for raw in raws.values():
+        assert world.decide(raw).message == "192.0.2.1 of the address pool pool"
+    (other,) = raws.keys() - {edited}
+    apart = {**raws[edited], "spec": {**raws[edited]["spec"], "selector": {"app": "another"}}}
+    service = Service.model_validate(apart)
+    assert world.book.put_service(_key(service), service) == {ServiceKey("default", other)}
+    for raw in (apart, raws[other]):
+        outcome = world.again(raw)
+        assert (texts(outcome), outcome.reason) == ("192.0.2.1", "Assigned")
+        assert outcome.message == f"192.0.2.1 of the address pool pool{APART}Local both need the same endpoints"
+    assert world.book.remove(_key(service)) == {ServiceKey("default", other)}
+    assert world.again(raws[other]).message == "192.0.2.1 of the address pool pool"
 
 
 def test_ports_that_change_move_no_address() -> None:
