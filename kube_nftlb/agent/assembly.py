@@ -71,7 +71,7 @@ async def assemble(
     # The table of a trace is its own, and goes with it.
     table = AgentTable(nft, nftlb_port(settings.port))
     watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
-    netfilter, elements = NftSocket.open(), TableElements.open()
+    netfilter, elements = NftSocket.open(watch.muted), TableElements.open()
     nftables = NftablesEngine(nft, netfilter, elements, connections, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
     engines = Engines(nftables, nftlb, clock)

@@ -272,6 +272,11 @@ def dump_request(family: str, kind: int, payload: bytes) -> bytes:
     return _message(family, kind, _REQUEST | _DUMP, 1, payload)
 
 
+def request(family: str, kind: int) -> bytes:
+    """Return a request without attributes, for a socket that asks nothing else."""
+    return _message(family, kind, _REQUEST, 1, b"")
+
+
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:
     length = _HEADER.size + len(payload)
     return _HEADER.pack(length, kind, flags, sequence, 0, FAMILIES[family], 0, 0) + payload

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -13,14 +15,26 @@ from kube_nftlb.netfilter.netlink_socket import NetlinkSocket, of_type
 
 _GROUP_NFTABLES: Final = 7
 _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
-_PROGRAM: Final = 3  # NFTA_GEN_PROC_NAME
+_GENERATION, _PROGRAM = 1, 3  # NFTA_GEN_ID, NFTA_GEN_PROC_NAME
 _BUFFER: Final = 1 << 20
 _CALL_EVERY_S: Final = 0.25
+_TIMEOUT_S: Final = 10
 
 _named = threading.local()
 
 LOST: Final = "unknown"
 """Stands for the programs of transactions that the kernel could not tell of."""
+
+
+@dataclass
+class Unheard:
+    """What this program commits while the kernel tells nobody here."""
+
+    transactions: int = 0
+
+
+Mute = Callable[[], AbstractContextManager[Unheard]]
+"""See ``Notifications.muted``."""
 
 
 class Notifications:
@@ -31,6 +45,9 @@ class Notifications:
         self.socket = opened
         self._ours = frozenset(ours)
         self._found: set[str] = set()
+        self._has_missed = False
+        self._asking = NetlinkSocket(timeout_s=_TIMEOUT_S)
+        self._muting = threading.Lock()
         self._called_at = float("-inf")
         self._call: asyncio.TimerHandle | None = None
 
@@ -55,6 +72,30 @@ class Notifications:
         """Call a function soon after another program has changed nftables, from the running event loop."""
         asyncio.get_running_loop().add_reader(self.socket.fileno(), self._readable, on_change)
 
+    @contextlib.contextmanager
+    def muted(self) -> Iterator[Unheard]:
+        """Hear nothing of large transactions of this program, which the block counts; any thread may call it.
+
+        Else the kernel makes a message of each element that they have, whatever is kept of these: that takes as long
+        as the transaction itself. If others have changed nftables meanwhile, they count as ``LOST``.
+        """
+        with self._muting:
+            unheard, before = Unheard(), self._generation()
+            self.socket.leave(_GROUP_NFTABLES)
+            try:
+                yield unheard
+            finally:
+                self.socket.join(_GROUP_NFTABLES)
+                # The numbers are those of 32 bits.
+                if (self._generation() - before) & 0xFFFFFFFF > unheard.transactions:
+                    self._has_missed = True
+
+    def _generation(self) -> int:
+        """Return the number of the last transaction."""
+        self._asking.sendall(netlink.request("inet", netlink.GET_GENERATION))
+        ((_, attributes),) = netlink.messages(self._asking.receive(), _NEW_GENERATION)
+        return int.from_bytes(netlink.find(attributes, _GENERATION) or b"", "big")
+
     def _readable(self, on_change: Callable[[], None]) -> None:
         if self.pending and self._call is None:
             loop = asyncio.get_running_loop()
@@ -66,6 +107,9 @@ class Notifications:
         on_change()
 
     def _read(self) -> None:
+        if self._has_missed:
+            self._has_missed = False
+            self._found.add(LOST)
         for data in self.socket.waiting():
             self._found |= {name for name in programs(data) if name not in self._ours} if data is not None else {LOST}
 
@@ -77,6 +121,7 @@ class Notifications:
             # There is no loop any more that could watch it.
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
+        self._asking.close()
 
 
 def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> NetlinkSocket:

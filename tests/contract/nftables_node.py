@@ -23,6 +23,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
+from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, grouped_farm, raw_backend
 from tests.contract.servers import PORT
 from tests.fakes.conntrack import FakeConntrack
@@ -49,7 +50,8 @@ class Node:
 
     @classmethod
     async def open(cls, folder: Path) -> "Node":
-        nft, netfilter, elements = Nft.open(), NftSocket.open(), TableElements.open()
+        watch = Notifications.open()
+        nft, netfilter, elements = Nft.open(), NftSocket.open(watch.muted), TableElements.open()
         conntrack, table = Conntrack.open(), AgentTable(nft)
         connections = Connections(conntrack, FakeConntrack(), MonotonicClock())
         file = folder / "nftables.json"
@@ -60,7 +62,7 @@ class Node:
         await engine.load()
         await engine.set_node(HERE)
         await table.create()
-        return cls(engine, table, connections, [netfilter, elements, conntrack])
+        return cls(engine, table, connections, [netfilter, elements, conntrack, watch])
 
     def close(self) -> None:
         for each in self._closing:

@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.nftables import messages, transaction
 from kube_nftlb.netfilter.notifications import LOST, Notifications, own_name
 
+SO_DETACH_FILTER = 27
 ADD = "add table inet notified; add set inet notified s { type inet_service; elements = { 1 } }"
 
 
@@ -51,6 +53,51 @@ async def test_a_transaction_of_many_elements_takes_no_room(watch: Notifications
     # should run there, also of other networks, waits as long.
     await nft.run("add table inet notified; add set inet notified many { type mark; }")
     await nft.run(f"add element inet notified many {{ {', '.join(map(str, range(1, 60_000)))} }}")
+    assert watch.others() == set()
+
+
+@pytest.fixture
+async def large(watch: Notifications) -> AsyncIterator[transaction.NftSocket]:
+    """A socket that mutes the notifications for large transactions, and a set for these."""
+    await Nft.open().run("add table inet notified; add set inet notified many { type mark; }")
+    watch.socket.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    assert watch.others() == set()
+    netfilter = transaction.NftSocket.open(watch.muted)
+    yield netfilter
+    netfilter.close()
+
+
+def elements(of: str = "many", number: int = 10_000) -> list[messages.Message]:
+    some = (messages.element(each.to_bytes(4, "little")) for each in range(number))
+    return list(messages.new_parts("notified", of, some))
+
+
+async def test_a_large_transaction_is_not_told_at_all(watch: Notifications, large: transaction.NftSocket) -> None:
+    await large.commit(elements())
+    assert list(watch.socket.waiting()) == []
+    assert watch.others() == set()
+    await large.commit(elements(number=10_002)[-1:])
+    assert list(watch.socket.waiting()) != []
+    by_another_program("add table inet foreign")
+    assert watch.others() == {"nft"}
+
+
+async def test_one_that_is_refused_leaves_no_doubt(watch: Notifications, large: transaction.NftSocket) -> None:
+    with pytest.raises(errors.KernelError):
+        await large.commit(elements("missing"))
+    assert watch.others() == set()
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("committed", [True, False])
+async def test_what_others_change_beside_a_large_transaction_is_doubtful(watch: Notifications, committed: bool) -> None:
+    with contextlib.closing(transaction.NftSocket.open()) as inside, watch.muted() as unheard:
+        if committed:
+            await inside.commit(elements(number=2))
+            unheard.transactions = 1
+        by_another_program("add table inet foreign")
+    assert watch.pending
+    assert watch.others() == {LOST}
     assert watch.others() == set()
 
 

@@ -1,6 +1,7 @@
 """Transactions of nftables over netlink: all of it takes effect, or nothing."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -13,7 +14,7 @@ from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
 from kube_nftlb.netfilter.nftables.messages import Message
-from kube_nftlb.netfilter.notifications import take_own_name
+from kube_nftlb.netfilter.notifications import Mute, Unheard, take_own_name
 
 _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
@@ -22,6 +23,8 @@ _HEADER = struct.Struct("=IHHIIBB")
 _RESOURCE = struct.Struct(">H")
 _HEADER_BYTES = _HEADER.size + _RESOURCE.size
 _SEND_BYTES = 64 << 20
+_MUTED_FROM_BYTES = 64 << 10
+"""About a thousand elements. To mute notifications takes as long as the kernel takes for the messages of ten."""
 _TIMEOUT_S = 30
 _ATTEMPTS = 5
 _RETRY_S = 0.01
@@ -34,6 +37,10 @@ class _Refusal(NamedTuple):
 
     code: int
     position: int
+
+
+def _heard() -> contextlib.AbstractContextManager[Unheard]:
+    return contextlib.nullcontext(Unheard())
 
 
 class Transactions(Protocol):
@@ -50,8 +57,10 @@ class Transactions(Protocol):
 class NftSocket:
     """Commits transactions in this network namespace. Use ``open``."""
 
-    def __init__(self, opened: NetlinkSocket) -> None:
+    def __init__(self, opened: NetlinkSocket, mute: Mute | None = None) -> None:
+        """``mute`` is for large transactions, if this program hears of all of them."""
         self._socket = opened
+        self._mute = mute
         self._lock = asyncio.Lock()
         # The kernel works on a transaction while it is sent, and waits for those of other programs, which may take
         # seconds. With a single thread none overtakes another, also if nobody waits for its end any more.
@@ -60,9 +69,9 @@ class NftSocket:
         self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
     @classmethod
-    def open(cls) -> Self:
-        """Open the socket. Raises OSError."""
-        return cls(NetlinkSocket(timeout_s=_TIMEOUT_S, send_bytes=_SEND_BYTES))
+    def open(cls, mute: Mute | None = None) -> Self:
+        """Open the socket; see ``__init__``. Raises OSError."""
+        return cls(NetlinkSocket(timeout_s=_TIMEOUT_S, send_bytes=_SEND_BYTES), mute)
 
     def close(self) -> None:
         """Close the socket."""
@@ -128,7 +137,11 @@ class NftSocket:
 
     def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
         take_own_name()
-        return self._send(data, first, last)
+        mute = self._mute if self._mute is not None and len(data) >= _MUTED_FROM_BYTES else _heard
+        with mute() as unheard:
+            refusal = self._send(data, first, last)
+            unheard.transactions = int(refusal is None)
+            return refusal
 
     def _send(self, data: bytes, first: int, last: int) -> _Refusal | None:
         """Send a transaction. Return the first error in the kernel's answer, or None."""
