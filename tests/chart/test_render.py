@@ -67,6 +67,8 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),
         ({"log": {"level": "info"}}, r"'/log/level': value must be one of 'DEBUG'"),
         ({"dsr": {"enabled": "yes"}}, r"'/dsr/enabled': got string, want boolean"),
+        ({"operator": {"networkPolicy": {"metricsFrom": [{}]}}}, r"metricsFrom/0': minProperties: got 0, want 1"),
+        ({"operator": {"networkPolicy": {"metricsFrom": [{"ipBlock": {}}]}}}, r"0/ipBlock': missing property 'cidr'"),
         ({"operator": {"replicas": 0}}, r"'/operator/replicas': minimum: got 0, want 1"),
         ({"image": {"digest": "latest"}}, r"'/image/digest': .*does not match pattern"),
         ({"agent": {"podLabels": {"a": 1}}}, r"'/agent/podLabels/a': got number, want string"),

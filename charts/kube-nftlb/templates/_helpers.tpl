@@ -50,10 +50,10 @@ app.kubernetes.io/component: {{ . }}
 {{- if kindIs "bool" .Values.agent.proxyMode | ternary .Values.agent.proxyMode (eq .Values.profile "kube-proxy") }}true{{ end }}
 {{- end }}
 
-{{/* nftlb's memory is that of the farms that it serves. */}}
+{{/* nftlb needs what the farms that it serves do. */}}
 {{- define "kube-nftlb.nftlbResources" -}}
-{{- $memory := eq (include "kube-nftlb.engine" .) "nftlb" | ternary "256Mi" "64Mi" }}
-{{- .Values.agent.nftlbResources | default (dict "requests" (dict "cpu" "20m" "memory" $memory)) | toYaml }}
+{{- $requests := eq (include "kube-nftlb.engine" .) "nftlb" | ternary (dict "cpu" "160m" "memory" "256Mi") (dict "cpu" "20m" "memory" "64Mi") }}
+{{- .Values.agent.nftlbResources | default (dict "requests" $requests) | toYaml }}
 {{- end }}
 
 {{/* Host and port of the API server as kubeadm publishes them, for `apiServer.host: auto`. */}}
