@@ -111,9 +111,9 @@ def find(query: str, among: Iterable[Row]) -> list[Row]:
     return list(dict.fromkeys([*parts, *by_path, *(by_name if text else [])]))
 
 
-def suggestions(query: str, among: Iterable[Row]) -> list[str]:
-    """Return names similar to one that was not found, the most similar first."""
-    known: dict[str, None] = {}
+def suggestions(query: str, among: Iterable[Row], more: Iterable[str] = ()) -> list[str]:
+    """Return names, of rows or of ``more``, similar to one that was not found, the most similar first."""
+    known: dict[str, None] = dict.fromkeys(more)
     for row in among:
         last = row.path.rpartition(".")[2]
         known.update(dict.fromkeys(text for text in (last, row.path, row.nftlb, row.short_annotation) if text))

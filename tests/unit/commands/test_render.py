@@ -172,7 +172,7 @@ def test_the_exit_status_says_whether_anything_was_refused(text: str, status: in
     result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
     assert result.exit_code == status
     assert json.loads(result.stdout)["farms"][-1]["name"] == "web--http"
-    assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 1)
+    assert ("problem: NftlbFarm default/thief" in result.stderr) == (status == 1)
 
 
 def test_manifests_come_from_standard_input_too() -> None:

@@ -21,8 +21,11 @@ def test_the_checked_in_page_is_what_the_models_say() -> None:
 
 def test_the_page_has_each_annotation_and_the_texts_that_it_can_have() -> None:
     _, *tables = reference_page.page().split("## Annotations of a ")
-    service, pod = (dict(re.findall(r"\n\| `([^`]+)` \| [^|]* \| ([^|]+) \|", each)) for each in tables)
+    service, pod, gateway = (dict(re.findall(r"\n\| `([^`]+)` \| [^|]* \| ([^|]+) \|", each)) for each in tables)
     assert (set(service), set(pod)) == (set(annotations.KEYS), set(pods.KEYS))
+    assert {key.removesuffix("LISTENER") for key in gateway} == {
+        value for name, value in vars(names).items() if name.startswith(("ANNOTATION_GATEWAY_", "ANNOTATION_PORT_"))
+    }
     assert service["protocol"].startswith("all;")
     assert service["new-rtlimit"].startswith("a rate such as 100, which is 100/second")
 
