@@ -35,8 +35,9 @@ CAPTIONS = {
 """The titles of the charts, by name."""
 
 _CHANGES: Sequence[tuple[str, str, str, Mapping[str, Parameter]]] = (
-    ("Service created", "latency", "created until answered", {"size": 100, "endpoints": "found by selector"}),
+    ("Service\ncreated", "latency", "created until answered", {"size": 100, "endpoints": "found by selector"}),
     ("Service created\nafter its slice", "latency", "created until answered", {"size": 10, "endpoints": "made before"}),
+    ("Service\ndeleted", "latency", "deleted until refused", {"size": 100, "endpoints": "found by selector"}),
     ("endpoint ready,\nof 10", "endpoints", "ready until reached", {"size": 10}),
     ("endpoint ready,\nof 1,000", "endpoints", "ready until reached", {"size": 1000}),
 )
@@ -114,7 +115,7 @@ def _seconds(value: float) -> str:
 
 
 def _changes(groups: Groups) -> Figure | None:
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4), sharey=True, layout="constrained")
     drawn = False
     for axis, load in zip(axes.flat, ("idle", "steady"), strict=True):
         rows = [

@@ -39,8 +39,20 @@ _CHOSEN: Final = (
     "the same, 8,000 Services of 30 endpoints",
     "memory of the API server then",
     "CPU time of the API server while 8,000 Services are created",
+    "the same while they are scaled to 30 endpoints",
+    "CPU of all programs on a node and of the operator, 1,000 Services, 10 changes a second",
+    "CPU time of the API server for a change of endpoints, 10 a second over 50 Services",
     "CPU time of a connection's first packet, 1,000 other Services",
 )
+_SIZED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "agent, engine nftables": (NFTABLES, ("agent",)),
+    "agent and nftlb, engine nftlb": (NFTLB, ("agent", "nftlb")),
+    "kube-proxy": (KUBE_PROXY, ("kube-proxy",)),
+    "operator": (NFTABLES, ("operator",)),
+    "API server": (NFTABLES, ("apiserver",)),
+    "API server with kube-proxy": (KUBE_PROXY, ("apiserver",)),
+}
+"""The columns of what clusters of several sizes need: whose records, and the programs that are added up."""
 _SIZES: Final = ((1000, 10), (2000, 20), (8000, 30), (20_000, 10))
 
 
@@ -77,24 +89,34 @@ def figures(measured: Sequence[Record], runs: Iterable[Mapping[str, Any]]) -> st
 
 
 def sizes(measured: Sequence[Record]) -> str:
-    """Return a table of the memory of each program, in MB at most, by Services × endpoints."""
+    """Return tables of each program's memory, in MB at most, by Services × endpoints, and of its CPU time."""
     groups = series.grouped(measured)
-    heads = ["agent, engine nftables", "agent and nftlb, engine nftlb", "kube-proxy", "operator", "API server"]
-    lines = [f"| Services × endpoints | {' | '.join([*heads, 'API server with kube-proxy'])} |"]
-    lines.append("|---" * (len(heads) + 2) + "|")
+    lines = list(_size_head("Services × endpoints"))
     for services, endpoints in _SIZES:
         where: Mapping[str, Parameter] = {"services": services, "endpoints": endpoints}
-        parts = (
-            (NFTABLES, ("agent",)),
-            (NFTLB, ("agent", "nftlb")),
-            (KUBE_PROXY, ("kube-proxy",)),
-            (NFTABLES, ("operator",)),
-            (NFTABLES, ("apiserver",)),
-            (KUBE_PROXY, ("apiserver",)),
-        )
-        cells = [_memory(groups, subject, where, programs) for subject, programs in parts]
-        lines.append(f"| {services:,} × {endpoints} | {' | '.join(cells)} |")
+        lines.append(_size_row(f"{services:,} × {endpoints}", groups, ("scale", PEAK), where, ",.0f"))
+    lines += ["", "CPU time of each program, in % of a core, with 1,000 × 10:", ""]
+    lines += _size_head("")
+    for load, text in (("idle", "idle"), ("10 changes a second", "10 endpoints are replaced each second")):
+        where = {"services": 1000, "endpoints": 10, "load": load}
+        lines.append(_size_row(text, groups, ("cost", "processor time"), where, ".1f"))
     return "\n".join(lines)
+
+
+def _size_head(first: str) -> Iterator[str]:
+    yield f"| {first} | {' | '.join(_SIZED)} |"
+    yield "|---" * (len(_SIZED) + 1) + "|"
+
+
+def _size_row(
+    text: str, groups: Groups, of: tuple[str, str], where: Mapping[str, Parameter], number_format: str
+) -> str:
+    """Return a row of what programs needed; ``of`` is a scenario and its metric."""
+    cells = []
+    for subject, programs in _SIZED.values():
+        found = [series.values_at(groups, *of, {**where, "process": name}, subject) for name in programs]
+        cells.append(f"{sum(map(max, found)):{number_format}}" if all(found) else targets.NOT_MEASURED)
+    return f"| {text} | {' | '.join(cells)} |"
 
 
 def addresses(measured: Iterable[Record]) -> str:
@@ -153,11 +175,6 @@ def _targets(measured: Sequence[Record]) -> Iterator[str]:
             what, _, wanted = verdict.target.partition(": ")
             target = f"{what}; target: {wanted}" if wanted else what
             yield f"- {target}; measured: {verdict.worst.rpartition('worst: ')[2]}"
-
-
-def _memory(groups: Groups, subject: str, where: Mapping[str, Parameter], programs: Sequence[str]) -> str:
-    found = [series.values_at(groups, "scale", PEAK, {**where, "process": name}, subject) for name in programs]
-    return f"{sum(map(max, found)):,.0f}" if all(found) else targets.NOT_MEASURED
 
 
 def _minor(version: str) -> tuple[int, int]:

@@ -74,6 +74,8 @@ HEADLINES = (
     Headline("memory of the API server then", "scale", PEAK, _LARGE, "MB", process="apiserver"),
     Headline("CPU time of the API server while 8,000 Services are created", "scale", "processor time", _CREATED, "s",
              process="apiserver"),
+    Headline("the same while they are scaled to 30 endpoints", "scale", "processor time", _LARGE, "s",
+             process="apiserver"),
     Headline("CPU of all programs on a node and of the operator, 1,000 Services, 10 changes a second", "cost",
              "processor time", _COST, "% of a core", process="node and operator"),
     Headline("CPU time of the API server for a change of endpoints, 10 a second over 50 Services", "status",

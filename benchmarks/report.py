@@ -21,17 +21,18 @@ from benchmarks import (
     texts,
 )
 from benchmarks.records import Record
-from benchmarks.scope import Scope
 from benchmarks.series import Groups, Units
 
 _PAGE = "performance.md"
+_SMALL = 0.1
+"""Shares below are told as fractions."""
 
 
 def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
     """Return the page. ``runs`` describes the origin of the records; ``shown`` maps chart files to their titles."""
     groups = series.grouped(measured)
     units = series.units_of(measured)
-    lines = ["# Performance", "", " ".join(texts.INTRODUCTION.split()), "", *_headlines(groups), ""]
+    lines = ["# Performance", "", texts.INTRODUCTION.strip(), "", *_headlines(groups), ""]
     lines += _pictures(shown, charts.CAPTIONS.keys() - address_charts.CAPTIONS.keys())
     lines += [
         "## Targets",
@@ -77,18 +78,19 @@ def _headlines(groups: Groups) -> Iterator[str]:
         for subject in subjects:
             share = headline.ratio(row, values, subject)
             cell = f"{series.cell(values[subject])} {row.unit}".rstrip() if subject in values else targets.NOT_MEASURED
-            cells.append(cell + (f", **{_times(share.value)}**{_between(share)}" if share is not None else ""))
+            cells.append(cell + (f", {_share(share)}" if share is not None else ""))
         numbers = list(dict.fromkeys(str(len(values[subject])) for subject in subjects if subject in values))
         yield f"| {row.text} | {' | '.join(cells)} | {' / '.join(numbers)} | `{row.scenario}` |"
 
 
-def _times(share: float) -> str:
-    """Return a share of kube-proxy's as people say it."""
-    return f"{share:.2f} ×" if not 0 < share < 0.1 else f"1/{1 / share:.0f}"
-
-
-def _between(share: stats.Interval) -> str:
-    return f" ({_times(share.low)} to {_times(share.high)})" if share.low < share.high else ""
+def _share(share: stats.Interval) -> str:
+    """Return a share of kube-proxy's as people say it, in bold, and its interval in the same form."""
+    small = share.low > 0 and share.high < _SMALL
+    value, low, high = (
+        f"1/{1 / each:.0f}" if small else f"{each:.{2 if abs(each) >= _SMALL else 3}f} ×"
+        for each in (share.value, share.low, share.high)
+    )
+    return f"**{value}**" + (f" ({low} to {high})" if share.low < share.high else "")
 
 
 def _chapter(
@@ -115,14 +117,12 @@ def _runs(scenario: str, runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the runs that measured this scenario, each with its machine and versions."""
     for run in runs:
         if scenario in run["scenarios"]:
-            scope = Scope("--full" in run["command"], frozenset(run.get("services", ())))
             hardware = f"{run['cpu']}, {run['cores']} cores, {run['memory_mb']} MB, Linux {run['kernel']}"
             versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-            command = machine.command([scenario], scope)
             when = f"{run['began'][:10]}, commit {run['commit']}"
             ended = "" if scenario in run.get("seconds", ()) else "; whether it ended is not recorded"
             load = f"load average at the start {run['load_average'][0]}"
-            yield f"- `{command}`, {when}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
+            yield f"- `{run['command']}`, {when}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
 
 
 def _targets(measured: Sequence[Record]) -> Iterator[str]:

@@ -11,6 +11,24 @@ SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
 OPERATOR_STARTED = "started until a new Service has its farm"
 
 Point = tuple[tuple[str, Parameter], ...]
+_WORDS: Mapping[tuple[str, Parameter], str] = {
+    ("load", "idle"): "nothing else changes",
+    ("load", "steady"): "others change",
+    ("endpoints", 1): "one endpoint each",
+    ("endpoints", "made before"): "endpoints there before the Service",
+    ("endpoints", "found by selector"): "endpoints found by selector",
+}
+_COUNTED: Mapping[str, str] = {
+    "size": "{} endpoints",
+    "services": "{} Services",
+    "endpoints": "{} endpoints each",
+    "others": "{} other Services",
+    "changes per s": "{} changes a second",
+    "process": "{}",
+    "servers": "{} servers",
+    "users": "{} users",
+    "tool": "{}",
+}
 Units = Mapping[tuple[str, str], str]
 """The unit of each metric, by scenario and metric."""
 Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
@@ -65,6 +83,11 @@ def number(value: float) -> str:
 def text_of(point: Point) -> str:
     """Format a point for display."""
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
+
+
+def phrase_of(point: Point) -> str:
+    """Describe a point in words, for those who do not know the parameters."""
+    return ", ".join(_WORDS.get((key, value)) or _COUNTED.get(key, f"{key} {{}}").format(value) for key, value in point)
 
 
 def rule_counts(groups: Groups, subject: str) -> list[tuple[int, float]]:

@@ -8,7 +8,7 @@ from benchmarks import cost, packets, series, stats
 from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
-from benchmarks.series import Groups, Point, grouped, text_of
+from benchmarks.series import Groups, Point, grouped, phrase_of
 from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
 
 OUTCOMES = REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
@@ -148,7 +148,7 @@ def _timed(groups: Groups, wanted: _Timed, subject: str) -> Verdict:
         medians = f"{statistics.median(ours):.1f} ms beside {statistics.median(theirs):.1f} ms"
         value = share.value if share is not None else wanted.most + above.value / abs(statistics.median(theirs))
         shown = _shown(medians, share) if share is not None else medians
-        shares.append((value, f"{shown}; n = {rounds}; {text_of(point)}"))
+        shares.append((value, f"{shown}; n = {rounds}; {phrase_of(point)}"))
     return _at_points(wanted.target, subject, shares, reached, missed)
 
 
@@ -166,7 +166,7 @@ def _limited(groups: Groups, wanted: _Limited, subject: str) -> Verdict:
     value, point = max(found)
     outcome = REACHED if value < wanted.limit or (wanted.relative and value <= wanted.limit) else MISSED
     unit = " times kube-proxy's" if wanted.relative else wanted.unit
-    return Verdict(wanted.target, subject, outcome, f"{value:,.2f}{unit}" + (f" ({text_of(point)})" if point else ""))
+    return Verdict(wanted.target, subject, outcome, f"{value:,.2f}{unit}" + (f" ({phrase_of(point)})" if point else ""))
 
 
 def _share(groups: Groups, key: tuple[str, str, Point], wanted: _Limited, subject: str) -> float | None:
@@ -207,7 +207,7 @@ def _ratios(groups: Groups, subject: str, wanted: str) -> Iterator[tuple[str, st
         for ours in (f"{subject} {mode}" for mode in _MODES):
             if rounds := min(len(values.get(ours, ())), len(values[KUBE_PROXY])):
                 share = stats.ratio(values[ours][:rounds], values[KUBE_PROXY][:rounds])
-                yield f"{ours.removeprefix(subject).strip()}, {text_of(point)}", share
+                yield f"{ours.removeprefix(subject).strip()}, {phrase_of(point)}", share
 
 
 def _rules(groups: Groups, subject: str) -> Verdict:

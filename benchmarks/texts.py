@@ -12,16 +12,18 @@ class Chapter(NamedTuple):
 
 
 INTRODUCTION = """
-kube-nftlb with each of its engines beside kube-proxy in nftables mode, on one machine: medians, with the lowest and
-the highest of n values in brackets. In bold: kube-nftlb's figure as a share of kube-proxy's. Where the proxies took
-turns that is the median of the ratios of each round, with its 95 % interval; otherwise, or with a single value, the
-ratio of the medians, and no interval. By default kube-proxy syncs at most once a second (`minSyncPeriod: 1s`), so the
-times of changes are measured beside kube-proxy 1.37 with `minSyncPeriod: 0` as well, in the same run. Up to 1.36 it
-lists its whole table by `nft` at each sync (kubernetes/kubernetes#139513), which is in no figure of changes here.
-The last column names the scenario:
-`python -m benchmarks --full --only SCENARIO` measures it, and its section below has all figures.
-Not everything has been measured with the same version: each section names its runs, with Kubernetes, commit and date.
-Those that are of an older version of kube-nftlb, which worked in another way, say so, and decide no target.
+kube-nftlb with each of its engines beside kube-proxy in nftables mode, on one machine.
+
+- Figures are medians, with the lowest and the highest of n values in brackets.
+- In bold: kube-nftlb's figure as a share of kube-proxy's. Where the proxies took turns that is the median of the ratios
+  of each round, with its 95 % interval; otherwise, or with a single value, the ratio of the medians, and no interval.
+- By default kube-proxy syncs at most once a second (`minSyncPeriod: 1s`), so the times of changes are measured beside
+  kube-proxy 1.37 with `minSyncPeriod: 0` as well, in the same run. Up to 1.36 it lists its whole table by `nft` at each
+  sync (kubernetes/kubernetes#139513), which is in no figure of changes here.
+- The last column names the scenario: `python -m benchmarks --full --only SCENARIO` measures it, and its section below
+  has all figures.
+- Not everything has been measured with the same version: each section names its runs, with Kubernetes, commit and date.
+
 The page is made from [the records](../benchmarks/results/published) by `python -m benchmarks.report`. For what many
 Services cost, and where the limits are, see [scaling.md](scaling.md).
 """
