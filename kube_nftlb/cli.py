@@ -224,7 +224,7 @@ def render(
     for note in rendered.notes:
         typer.echo(printable(f"note: {note}"), err=True)
     for problem in problems:
-        typer.echo(printable(f"rejected: {problem}"), err=True)
+        typer.echo(printable(f"problem: {problem}"), err=True)
     typer.echo(text, nl=False)
     if problems:
         raise typer.Exit(WRONG)

@@ -278,20 +278,41 @@ def test_a_tenant_cannot_take_the_address_of_another(cluster: Cluster, here: str
 def test_a_thousand_services_have_addresses_of_their_own(cluster: Cluster, here: str) -> None:
     cluster.apply(pool("many", "198.18.0.0/22"))
     began = time.monotonic()
-    with ThreadPoolExecutor(WRITERS) as writers:
-        list(writers.map(lambda number: cluster.apply(balanced(f"s{number}", here)), range(MANY)))
+    _create_many(cluster, here)
     created = time.monotonic() - began
-
-    def have() -> bool:
-        return all(all_addresses(cluster, here).values())
-
-    eventually(have, "all have addresses", 120)
-    took = time.monotonic() - began
+    took = created + _all_have_addresses_of_their_own(cluster, here)
     many = {"Services": MANY, "writers": WRITERS}
     suite.record_of(ENGINE, "allocated", "created and with an address within", "s", took, **many)
     print(f"{MANY} Services: created in {created:.1f} s, with addresses {took - created:.1f} s later")
-    found = [ip for ips in all_addresses(cluster, here).values() for ip in ips]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_a_thousand_services_that_wait_have_addresses_once_there_is_a_pool(cluster: Cluster, here: str) -> None:
+    _create_many(cluster, here)
+
+    def wait() -> bool:
+        services = cluster.get("service", None, here)["items"]
+        return all("NoPool" in str(each["status"].get("conditions")) for each in services)
+
+    eventually(wait, "all say that there is no pool", 300)
+    cluster.apply(pool("late", "198.18.4.0/22"))
+    took = _all_have_addresses_of_their_own(cluster, here)
+    suite.record_of(ENGINE, "allocated", "waiting Services with an address within", "s", took, Services=MANY)
+    print(f"{MANY} Services that waited: with addresses {took:.1f} s after their pool came")
+
+
+def _create_many(cluster: Cluster, namespace: str) -> None:
+    with ThreadPoolExecutor(WRITERS) as writers:
+        list(writers.map(lambda number: cluster.apply(balanced(f"s{number}", namespace)), range(MANY)))
+
+
+def _all_have_addresses_of_their_own(cluster: Cluster, namespace: str) -> float:
+    """Wait until all of the many Services have addresses, and return the seconds."""
+    took = eventually(lambda: all(all_addresses(cluster, namespace).values()), "all have addresses", 120)
+    found = [ip for ips in all_addresses(cluster, namespace).values() for ip in ips]
     assert (len(found), len(set(found))) == (MANY, MANY)
+    return took
 
 
 @pytest.mark.timeout(suite.by_form(600, 2400))
