@@ -76,8 +76,8 @@ class Notifications:
     def muted(self) -> Iterator[Unheard]:
         """Hear nothing of large transactions of this program, which the block counts; any thread may call it.
 
-        Else the kernel makes a message of each element that they have, whatever is kept of these: that takes as long
-        as the transaction itself. If others have changed nftables meanwhile, they count as ``LOST``.
+        Else the kernel makes a message of each element that they have, whatever is kept of these: that takes half as
+        long as the transaction itself, or longer. If others have changed nftables meanwhile, they count as ``LOST``.
         """
         with self._muting:
             unheard, before = Unheard(), self._generation()
