@@ -50,10 +50,15 @@ def connect(target: Target, source_port: int = 0) -> socket.socket:
 def ask_tcp(target: Target, source_port: int = 0) -> Answer:
     """Send a request over a new TCP connection. Raises OSError, or ValueError for a reply that is not a lab's."""
     with connect(target, source_port) as connection:
-        connection.sendall(_REQUEST)
-        data = b""
-        while chunk := connection.recv(65536):
-            data += chunk
+        return ask_over(connection)
+
+
+def ask_over(connection: socket.socket) -> Answer:
+    """Send a request over a TCP connection that is established. Raises what ``ask_tcp`` does."""
+    connection.sendall(_REQUEST)
+    data = b""
+    while chunk := connection.recv(65536):
+        data += chunk
     if not data:
         raise ConnectionResetError("closed without an answer")
     return parse_answer(data)

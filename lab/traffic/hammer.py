@@ -5,9 +5,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.traffic.ask import Target, ask_tcp, kind_of
+from lab.traffic.ask import Target, ask_over, connect, kind_of
 
 _LISTED_FAILURES = 1000
 _NS_PER_MS = 1_000_000
@@ -15,12 +15,22 @@ _PAUSE_S = 0.002
 """Between connections: the system under test needs CPU time too, and refusals come at once."""
 
 
+class Failure(NamedTuple):
+    """A connection that failed."""
+
+    realtime_ns: int
+    kind: str
+    error: str
+    established: bool = False
+    """It failed later: by then the client could send its request."""
+
+
 @dataclass
 class Record:
     """Results of one thread; times are CLOCK_MONOTONIC in ns, except CLOCK_REALTIME for failures."""
 
     successes: list[tuple[int, str]] = field(default_factory=list)
-    failures: list[tuple[int, str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 def hammer(target: Target, seconds: float | None, threads: int, stop: threading.Event) -> dict[str, Any]:
@@ -48,21 +58,23 @@ def summarize(records: list[Record], begin_ns: int, end_ns: int) -> dict[str, An
         "attempts": len(successes) + len(failures),
         "seconds": round((end_ns - begin_ns) / 1e9, 3),
         "answers": dict(Counter(pod for _, pod in successes)),
-        "failed": dict(Counter(kind for _, kind, _ in failures)),
-        "failures": [
-            {"realtime_ns": time_ns, "kind": kind, "error": error}
-            for time_ns, kind, error in failures[:_LISTED_FAILURES]
-        ],
+        "failed": dict(Counter(failure.kind for failure in failures)),
+        # Those of them that were never established.
+        "failed_to_open": dict(Counter(failure.kind for failure in failures if not failure.established)),
+        "failures": [failure._asdict() for failure in failures[:_LISTED_FAILURES]],
         "longest_gap_ms": round(max(0, longest) / _NS_PER_MS, 3),
     }
 
 
 def _work(target: Target, record: Record, stop: threading.Event) -> None:
     while not stop.is_set():
+        established = False
         try:
-            answer = ask_tcp(target)
+            with connect(target) as connection:
+                established = True
+                answer = ask_over(connection)
         except (OSError, ValueError) as error:
-            record.failures.append((time.time_ns(), kind_of(error), str(error)))
+            record.failures.append(Failure(time.time_ns(), kind_of(error), str(error), established))
         else:
             record.successes.append((time.monotonic_ns(), answer.pod))
         time.sleep(_PAUSE_S)

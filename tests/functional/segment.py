@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,18 +55,29 @@ def served(cluster: Cluster, ip: str, *options: str) -> None:
 def cut(met: dict[str, Any]) -> int:
     """Take the connections from the failures of a hammer that were open as an address moved; return their number.
 
-    No other node knows them, so they end, or nobody answers any more. A SYN that is lost is sent again within the
-    hammer's patience, and fails nothing.
+    No other node knows them, so they end, or nobody answers any more. Those that were never established stay: a SYN
+    that is lost is sent again within the hammer's patience, and fails nothing.
     """
-    return int(met["failed"].pop("reset", 0)) + int(met["failed"].pop("timeout", 0))
+    ended = _open(met)
+    met["failed"] = dict(Counter(met["failed"]) - ended)
+    return ended.total()
+
+
+def _open(met: dict[str, Any]) -> Counter[str]:
+    """The connections that were established, and then reset or no longer answered."""
+    failed = Counter(met["failed"]) - Counter(met["failed_to_open"])
+    return Counter({kind: failed[kind] for kind in ("reset", "timeout")})
 
 
 def note(met: dict[str, Any], change: str, times: int = 1) -> None:
     """Note what a hammer met, for the page of the fault suite; before ``cut``."""
-    failed = {"reset": "reset", "timeout": "not answered"}
-    figures = {"connections": met["attempts"], **dict.fromkeys((*failed.values(), "refused or unreachable"), 0)}
-    for kind, number in met["failed"].items():
-        figures[failed.get(kind, "refused or unreachable")] += number
+    ended = _open(met)
+    figures = {
+        "connections": met["attempts"],
+        "reset": ended["reset"],
+        "not answered": ended["timeout"],
+        "new and failed": sum(met["failed"].values()) - ended.total(),
+    }
     for metric, number in figures.items():
         suite.record("announced", metric, "", number, change=change, times=times)
     if "longest_gap_ms" in met:

@@ -23,6 +23,14 @@ def test_every_scenario_of_the_records_is_on_the_page() -> None:
     assert kept <= {chapter.scenario for chapter in report.CHAPTERS}
 
 
+def test_a_column_that_earlier_runs_do_not_have_is_explained_where_it_is() -> None:
+    def page(metric: str) -> str:
+        return report.page([Record("announced", "nftlb", metric, "", 1.0, {"change": "it moves"})], [])
+
+    assert '\n- "new and failed": connections that' in page("new and failed")
+    assert '"new and failed"' not in page("refused or unreachable")
+
+
 @pytest.mark.parametrize(("statuses", "blocker"), [([0, 0], None), ([0, 1], "it did not finish storm")])
 def test_a_run_is_published_if_no_test_failed(statuses: list[int], blocker: str | None) -> None:
     measured = [Record("storm", "nftlb", "failed connections", "", 0.0)]

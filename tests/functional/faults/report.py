@@ -166,6 +166,15 @@ CHAPTERS = (
 )
 
 
+COLUMNS = {
+    "new and failed": """
+    connections that were refused, unreachable, or not established within that time; "reset" and "not answered" are of
+    those that were open
+    """,
+}
+"""What is in columns that earlier runs do not have: said where a table has them."""
+
+
 def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]]) -> str:
     """Return the page; ``runs`` describes the origin of the records."""
     lines = [
@@ -182,7 +191,9 @@ def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]]) -> str:
         found = [record for record in measured if record.scenario == chapter.scenario]
         if found:
             lines += [f"## {chapter.title}", "", *([_words(chapter.text), ""] if chapter.text else [])]
-            lines += [*_table([record for record in found if not record.missing]), ""]
+            columns = dict.fromkeys(record.metric for record in found if record.metric in COLUMNS)
+            lines += [f'- "{metric}": {_words(COLUMNS[metric])}.' for metric in columns]
+            lines += ["", *_table([record for record in found if not record.missing]), ""]
             reasons = dict.fromkeys(each.missing for each in found if each.missing)
             lines += [f"- not measured: {reason}" for reason in reasons]
             lines += [""]

@@ -1,8 +1,11 @@
 import errno
+import socket
+import threading
+from contextlib import closing
 
-from lab.traffic.ask import kind_of
+from lab.traffic.ask import Target, kind_of
 from lab.traffic.count import Tally
-from lab.traffic.hammer import Record, summarize
+from lab.traffic.hammer import Failure, Record, hammer, summarize
 from lab.traffic.http import Answer
 
 MS = 1_000_000
@@ -17,13 +20,26 @@ def test_replies_are_counted_by_pod_and_peer() -> None:
 
 
 def test_the_longest_gap_is_between_successes_of_any_thread() -> None:
-    records = [Record([(10 * MS, "a"), (60 * MS, "b")]), Record([(30 * MS, "a")], [(7, "refused", "no")])]
+    records = [Record([(10 * MS, "a"), (60 * MS, "b")]), Record([(30 * MS, "a")], [Failure(7, "refused", "no")])]
     summary = summarize(records, 0, 70 * MS)
     assert summary["longest_gap_ms"] == 30
     assert summary["attempts"] == 4
     assert summary["answers"] == {"a": 2, "b": 1}
     assert summary["failed"] == {"refused": 1}
-    assert summary["failures"] == [{"realtime_ns": 7, "kind": "refused", "error": "no"}]
+    assert summary["failures"] == [{"realtime_ns": 7, "kind": "refused", "error": "no", "established": False}]
+
+
+def test_connections_that_fail_before_they_are_established_are_told_apart() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=1)) as silent:
+        # It accepts nothing: the kernel establishes two connections, and answers no SYN after that.
+        target = Target("127.0.0.1", silent.getsockname()[1], 0.2)
+        met = hammer(target, 1, 1, threading.Event())
+    refused = hammer(target, 0.1, 1, threading.Event())
+    lost = met["attempts"] - 2
+    assert met["failed"] == {"timeout": met["attempts"]}
+    assert met["failed_to_open"] == {"timeout": lost}
+    assert [each["established"] for each in met["failures"]] == [True, True, *[False] * lost]
+    assert refused["failed"] == refused["failed_to_open"] == {"refused": refused["attempts"]}
 
 
 def test_gaps_include_start_and_end() -> None:
