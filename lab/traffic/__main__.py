@@ -1,4 +1,4 @@
-"""``python -m lab.traffic count | hammer | stream | steady | echo | until-answers | until-refuses``."""
+"""``python -m lab.traffic count | hammer | stream | steady | arrivals | answerers | echo | until-answers | ...``."""
 
 import json
 import sys

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.traffic import arrivals, count, echo, hammer, steady, stream, until
+from lab.traffic import answerers, arrivals, count, echo, hammer, steady, stream, until
 from lab.traffic.ask import Target
 
 _TIMEOUT_S = 2.0
@@ -66,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     arriving.add_argument("--tries", action="store_true", help="also try each every 10 ms until it is answered")
     arriving.add_argument("--patience", type=float, default=30, metavar="S", help="time for the last ones to arrive")
 
+    asking = actions.add_parser("answerers", help="ask who on the segment has an address, until SIGTERM")
+    asking.add_argument("host", help="an IPv4 or IPv6 address")
+    asking.add_argument("--every-ms", type=float, default=50)
+
     echoing = actions.add_parser("echo", help="answer what `steady` sends, until SIGTERM")
     echoing.add_argument("port", type=int)
 
@@ -93,6 +97,10 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         streams = [steady.Stream(*fields) for fields in json.loads(sys.stdin.readline())]
         print("begun", file=sys.stderr, flush=True)
         return steady.Steady(streams).run(stop, arguments.seconds)
+    if arguments.action == "answerers":
+        stop = _stop_at_sigterm()
+        print("begun", file=sys.stderr, flush=True)
+        return answerers.answerers(arguments.host, arguments.every_ms / 1000, stop)
     if arguments.action == "arrivals":
         print("begun", file=sys.stderr, flush=True)
         return asyncio.run(

@@ -84,6 +84,11 @@ def note(met: dict[str, Any], change: str, times: int = 1) -> None:
         suite.record("announced", "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
 
 
+def note_answers(told: dict[str, Any], change: str, times: int = 1) -> None:
+    """Note for how long two nodes answered for an address, beside what ``note`` does."""
+    suite.record("announced", "two nodes answer", "ms", told["two_ms"], change=change, times=times)
+
+
 @contextlib.contextmanager
 def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Have a client connect to addresses as soon as somebody answers for them.
@@ -102,6 +107,22 @@ def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, A
 
 
 @contextlib.contextmanager
+def answerers(cluster: Cluster, ip: str) -> Iterator[dict[str, Any]]:
+    """Ask the client's segment twenty times a second who has an address; who answered is filled in after the block."""
+    process = cluster.lab.popen(CLIENT, *TRAFFIC, "answerers", ip)
+    result: dict[str, Any] = {}
+    assert process.stderr
+    process.stderr.readline()
+    try:
+        yield result
+    finally:
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+        assert out, err
+        result.update(json.loads(out))
+
+
+@contextlib.contextmanager
 def unplugged(cluster: Cluster, node: str) -> Iterator[None]:
     """Take a node's network cable out for the block."""
     _link(cluster, node, "down")
@@ -112,15 +133,18 @@ def unplugged(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def split(cluster: Cluster, node: str) -> Iterator[None]:
-    """Let a node and the others not hear each other for the block; all reach the client and the API server."""
-    others = ", ".join(f'"{each}"' for each in cluster.nodes if each != node)
+def split(cluster: Cluster, here: list[str], there: list[str]) -> Iterator[None]:
+    """Let these nodes and those not hear each other for the block. The client is one of them, or hears both.
+
+    All reach the API server.
+    """
+    ours, theirs = (", ".join(f'"{each}"' for each in side) for side in (here, there))
     rules = f"""
         table bridge split {{
             chain forward {{
                 type filter hook forward priority 0;
-                iifname "{node}" oifname {{ {others} }} drop
-                oifname "{node}" iifname {{ {others} }} drop
+                iifname {{ {ours} }} oifname {{ {theirs} }} drop
+                oifname {{ {ours} }} iifname {{ {theirs} }} drop
             }}
         }}"""
     _run(cluster, "nft", rules)

@@ -171,6 +171,10 @@ COLUMNS = {
     connections that were refused, unreachable, or not established within that time; "reset" and "not answered" are of
     those that were open
     """,
+    "two nodes answer": """
+    for how long both the old and the new holder answered who asked the segment for the address, twenty times a second,
+    also once the fault was mended
+    """,
 }
 """What is in columns that earlier runs do not have: said where a table has them."""
 

@@ -3,6 +3,8 @@ import socket
 import threading
 from contextlib import closing
 
+from lab.traffic.answerers import Round
+from lab.traffic.answerers import summarize as summarize_answers
 from lab.traffic.ask import Target, kind_of
 from lab.traffic.count import Tally
 from lab.traffic.hammer import Failure, Record, hammer, summarize
@@ -55,3 +57,20 @@ def test_failures_have_a_kind() -> None:
     assert kind_of(OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")) == "EADDRNOTAVAIL"
     assert kind_of(IndexError()) == "IndexError"
     assert kind_of(ValueError("?")) == "garbled"
+
+
+def test_two_answerers_are_counted_from_the_first_question_that_both_answer_until_the_next() -> None:
+    answers = [{"a"}, {"a"}, {"a", "b"}, {"b"}, set(), {"b"}, {"a", "b"}]
+    rounds = [Round(10 + number / 4, macs) for number, macs in enumerate(answers)]
+    summary = summarize_answers(rounds, 12)
+    assert summary["two_ms"] == 750
+    assert summary["questions"] == 7
+    assert summary["answers"] == [
+        [10, ["a"]],
+        [10.5, ["a", "b"]],
+        [10.75, ["b"]],
+        [11, []],
+        [11.25, ["b"]],
+        [11.5, ["a", "b"]],
+    ]
+    assert summarize_answers([], 1) == {"questions": 0, "two_ms": 0, "answers": []}
