@@ -2,9 +2,13 @@
 
 import contextlib
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from kube_nftlb.announce.ownership import records
 from kube_nftlb.announce.ownership.records import Record
@@ -21,6 +25,7 @@ POOL: dict[str, Any] = {
     "metadata": {"name": "segment"},
     "spec": {"ranges": ["172.31.0.100-172.31.0.199", "fd00:31::100/120", "fd00:31::1:0/112"]},
 }
+_FORGET_EVERY_S = 0.1
 
 
 def announce(cluster: Cluster, name: str, namespace: str, *ips: str, **spec: Any) -> None:
@@ -120,6 +125,31 @@ def answerers(cluster: Cluster, ip: str) -> Iterator[dict[str, Any]]:
         out, err = process.communicate(timeout=30)
         assert out, err
         result.update(json.loads(out))
+
+
+@contextlib.contextmanager
+def forgetting(cluster: Cluster, ip: str) -> Iterator[None]:
+    """Have the client forget ten times a second who has an address, for the block: it asks the segment each time.
+
+    So it connects as one that has never known. A connection that waits for the answer fails, as unreachable.
+    """
+    over = threading.Event()
+
+    def forget() -> None:
+        with IPRoute() as netlink:
+            link = netlink.link_lookup(ifname="eth0")[0]
+            while not over.wait(_FORGET_EVERY_S):
+                # It may know nobody.
+                with contextlib.suppress(NetlinkError):
+                    netlink.neigh("del", dst=ip, ifindex=link)
+
+    thread = threading.Thread(target=lambda: cluster.lab.inside(CLIENT, forget))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextlib.contextmanager
