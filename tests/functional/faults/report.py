@@ -156,6 +156,14 @@ CHAPTERS = (
         """,
     ),
     Chapter(
+        "why",
+        "What keeps clients from an address is said",
+        """
+        Three nodes. `kubectl nftlb why` runs again and again from the moment on at which something is wrong; "said
+        after" is when a run ends that has said it, in one line.
+        """,
+    ),
+    Chapter(
         "model",
         "Random changes and faults beside a model",
         """
