@@ -15,6 +15,7 @@ from kube_nftlb.announce.ownership.records import Record
 from lab.addresses import API_PORT
 from lab.places import CLIENT, SWITCH
 from lab.rights import NAMESPACE
+from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
 from tests.functional.faults import suite
@@ -74,8 +75,11 @@ def _open(met: dict[str, Any]) -> Counter[str]:
     return Counter({kind: failed[kind] for kind in ("reset", "timeout")})
 
 
-def note(met: dict[str, Any], change: str, times: int = 1) -> None:
-    """Note what a hammer met, for the page of the fault suite; before ``cut``."""
+def note(met: dict[str, Any], change: str, times: int = 1, *, by: str = "") -> None:
+    """Note what a hammer met, for the page of the fault suite; before ``cut``.
+
+    ``by`` is the engine that served it, if that is not the test's.
+    """
     ended = _open(met)
     figures = {
         "connections": met["attempts"],
@@ -83,10 +87,11 @@ def note(met: dict[str, Any], change: str, times: int = 1) -> None:
         "not answered": ended["timeout"],
         "new and failed": sum(met["failed"].values()) - ended.total(),
     }
+    by = by or engine.current()
     for metric, number in figures.items():
-        suite.record("announced", metric, "", number, change=change, times=times)
+        suite.record_of(by, "announced", metric, "", number, change=change, times=times)
     if "longest_gap_ms" in met:
-        suite.record("announced", "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
+        suite.record_of(by, "announced", "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
 
 
 def note_answers(told: dict[str, Any], change: str, times: int = 1) -> None:

@@ -20,7 +20,17 @@ from tests.functional.test_bystanders import FARMS_VARIABLE
 SUITE = Path(__file__).parent
 BYSTANDERS = SUITE.parent / "test_bystanders.py"
 FEATURES = SUITE.parent / "features"
-ADDRESSES = (FEATURES / "test_addresses.py", FEATURES / "announcing", FEATURES / "announcing_bgp")
+ADDRESSES = (
+    FEATURES / "test_addresses.py",
+    FEATURES / "test_from_metallb.py",
+    FEATURES / "announcing",
+    FEATURES / "announcing_bgp",
+)
+UPGRADE = (
+    f"{SUITE.parents[1] / 'e2e/test_addresses.py'}::"
+    "test_no_new_connection_to_an_address_fails_while_the_release_is_upgraded"
+)
+"""It has the engine of the chart's profile, nftables, whatever is asked for."""
 COSTS = SUITE.parents[1] / "contract/test_costs.py"
 _MANY_FARMS = "200 1000"
 """Those of BYSTANDERS in the long form, in turn."""
@@ -42,7 +52,8 @@ def main() -> int:
     statuses = []
     for engine in ("nftlb", "nftables"):
         environment = {**os.environ, **settings, "KUBE_NFTLB_TEST_ENGINE": engine}
-        argv = [sys.executable, "-m", "pytest", *map(str, (SUITE, BYSTANDERS, *ADDRESSES, COSTS)), *options]
+        tests = (SUITE, BYSTANDERS, *ADDRESSES, COSTS, *([UPGRADE] if engine == "nftables" else []))
+        argv = [sys.executable, "-m", "pytest", *map(str, tests), *options]
         statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
     machine.write(arguments.out, ended(described, records.read(arguments.out), time.monotonic() - began, statuses))
     print(report.write(arguments.out, arguments.out))

@@ -156,6 +156,14 @@ CHAPTERS = (
         """,
     ),
     Chapter(
+        "routed",
+        "Routes to addresses that nodes announce by BGP",
+        """
+        Three nodes, and routers with BFD; one endpoint becomes ready and unready in turn. "Followed after" is from the
+        change, of the EndpointSlice or of the node's link, until the kernel of a router has the routes that follow.
+        """,
+    ),
+    Chapter(
         "why",
         "What keeps clients from an address is said",
         """

@@ -12,7 +12,7 @@ from lab.places import CLIENT
 from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually, running
-from tests.functional.segment import POOL, cut, holder, served
+from tests.functional.segment import POOL, cut, holder, note, served
 
 # MetalLB is built if it is missing.
 pytestmark = pytest.mark.timeout(900)
@@ -63,6 +63,7 @@ def test_addresses_of_metallb_move_and_no_new_connection_fails(cluster: Cluster)
         eventually(lambda: announced_by(cluster) == [first], f"{first} announces {ip}")
         took_s = time.monotonic() - began
         time.sleep(_ALONE_S)
+    note(met, "MetalLB and kube-proxy are replaced")
     moved = cut(met)
     print(f"{met['attempts']} connections, {moved} cut, announced after {took_s:.1f} s, gap {met['longest_gap_ms']} ms")
     assert address(cluster) == ip

@@ -156,6 +156,7 @@ def test_a_dead_node_is_left_within_a_second_and_a_half(
             stack.enter_context(unplugged(cluster, node))
         time.sleep(2)
     note(met, "BGP: a node dies")
+    suite.record("routed", "followed after", "ms", watch.took_s * 1000, change="a node dies")
     print(f"left after {watch.took_s:.3f} s; {met['attempts']} connections, gap {met['longest_gap_ms']} ms")
     assert watch.took_s < 3
     has_sessions(cluster, node)

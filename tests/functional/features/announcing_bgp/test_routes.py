@@ -11,6 +11,7 @@ from lab.places import CLIENT
 from tests.builders.manifests import endpoint_slice
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
+from tests.functional.faults import suite
 from tests.functional.features.announcing_bgp.conftest import ROUTERS, SESSIONS, established, peer
 from tests.functional.routed import RouteWatch, hops, routed
 from tests.functional.segment import announce, served
@@ -51,11 +52,13 @@ def test_a_route_follows_the_first_and_the_last_ready_endpoint(
     announce(cluster, "web", namespace, ip, selector=None)
     came: list[float] = []
     went: list[float] = []
+    changes = ((True, came, "the first endpoint is ready"), (False, went, "the last endpoint is no longer ready"))
     for number in range(FLIPS):
-        for ready, found in ((True, came), (False, went)):
+        for ready, found, change in changes:
             with RouteWatch(cluster, ROUTER, ip, bool if ready else _is_gone) as watch:
                 cluster.apply(endpoint_slice("web-1", namespace, "web", (f"10.244.1.{100 + number}", ready)))
             found.append(watch.took_s)
+            suite.record("routed", "followed after", "ms", watch.took_s * 1000, change=change)
             time.sleep(0.3)
     print(f"route after {_figures(came)}; gone after {_figures(went)}")
     assert median(came) < 1
