@@ -62,7 +62,7 @@ def test_no_new_connection_to_an_address_fails_while_the_release_is_upgraded(
     assert not before & {pod["metadata"]["uid"] for pod in bare_cluster.system_pods("agent")}
     print(f"{met['attempts']} connections, {moves} moves, failed {met['failed']}, gap {met['longest_gap_ms']} ms")
     # The engine of the profile, whatever other tests ask for.
-    note(met, "helm upgrade of two nodes with kubelets", by="nftables")
+    note(met, "helm upgrade of two nodes with kubelets", scenario="replaced", by="nftables")
     assert cut(met) <= 2 * moves, "those of the two threads that are open at a hand-over"
     assert met["failed"] == {}
 

@@ -75,7 +75,7 @@ def _open(met: dict[str, Any]) -> Counter[str]:
     return Counter({kind: failed[kind] for kind in ("reset", "timeout")})
 
 
-def note(met: dict[str, Any], change: str, times: int = 1, *, by: str = "") -> None:
+def note(met: dict[str, Any], change: str, times: int = 1, *, scenario: str = "announced", by: str = "") -> None:
     """Note what a hammer met, for the page of the fault suite; before ``cut``.
 
     ``by`` is the engine that served it, if that is not the test's.
@@ -89,9 +89,9 @@ def note(met: dict[str, Any], change: str, times: int = 1, *, by: str = "") -> N
     }
     by = by or engine.current()
     for metric, number in figures.items():
-        suite.record_of(by, "announced", metric, "", number, change=change, times=times)
+        suite.record_of(by, scenario, metric, "", number, change=change, times=times)
     if "longest_gap_ms" in met:
-        suite.record_of(by, "announced", "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
+        suite.record_of(by, scenario, "longest gap", "ms", met["longest_gap_ms"], change=change, times=times)
 
 
 def note_answers(told: dict[str, Any], change: str, times: int = 1) -> None:

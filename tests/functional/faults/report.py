@@ -150,9 +150,19 @@ CHAPTERS = (
         A connection that is open then is reset, or no longer answered: no other node knows it. Where the holder fails,
         one counts as not answered after 0.5 s, else after 5 s. A client connects to new addresses as soon as somebody
         answers for them, while ten endpoints a second change; "served after" is from before their Services are made. A
-        node that is restarted has its agent and responder ended at the same time, as an upgrade does. A gap
-        like that while the API server is away occurs with the server there, too: where a node masquerades hundreds of
-        connections a second to one endpoint, it still remembers some of their ports, and a client repeats its SYN.
+        node that is restarted has its agent and responder ended at the same time, as an upgrade does. Gaps
+        of one or two seconds occur without any failure, too: where a node masquerades hundreds of connections a second
+        to one endpoint, that still remembers some of their ports, and a client repeats its SYN. New addresses come at
+        up to ten a second here, and wait for each other: with one in 2.3 s they are served
+        [after 0.3 s](addresses-l2.md#beside-metallb).
+        """,
+    ),
+    Chapter(
+        "replaced",
+        "Programs that announce addresses are replaced",
+        """
+        A client on the segment of the nodes connects to an address all the time, while a release of the chart is
+        upgraded, or kube-nftlb takes the place of kube-proxy and then of MetalLB.
         """,
     ),
     Chapter(

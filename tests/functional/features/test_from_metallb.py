@@ -63,7 +63,7 @@ def test_addresses_of_metallb_move_and_no_new_connection_fails(cluster: Cluster)
         eventually(lambda: announced_by(cluster) == [first], f"{first} announces {ip}")
         took_s = time.monotonic() - began
         time.sleep(_ALONE_S)
-    note(met, "MetalLB and kube-proxy are replaced")
+    note(met, "MetalLB and kube-proxy are replaced", scenario="replaced")
     moved = cut(met)
     print(f"{met['attempts']} connections, {moved} cut, announced after {took_s:.1f} s, gap {met['longest_gap_ms']} ms")
     assert address(cluster) == ip
