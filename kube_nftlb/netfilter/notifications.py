@@ -46,7 +46,7 @@ class Notifications:
         self._ours = frozenset(ours)
         self._found: set[str] = set()
         self._has_missed = False
-        self._asking = NetlinkSocket(timeout_s=_TIMEOUT_S)
+        self._asking: NetlinkSocket | None = None
         self._muting = threading.Lock()
         self._called_at = float("-inf")
         self._call: asyncio.TimerHandle | None = None
@@ -92,6 +92,8 @@ class Notifications:
 
     def _generation(self) -> int:
         """Return the number of the last transaction."""
+        if self._asking is None:
+            self._asking = NetlinkSocket(timeout_s=_TIMEOUT_S)
         self._asking.sendall(netlink.request("inet", netlink.GET_GENERATION))
         ((_, attributes),) = netlink.messages(self._asking.receive(), _NEW_GENERATION)
         return int.from_bytes(netlink.find(attributes, _GENERATION) or b"", "big")
@@ -121,7 +123,8 @@ class Notifications:
             # There is no loop any more that could watch it.
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
-        self._asking.close()
+        if self._asking is not None:
+            self._asking.close()
 
 
 def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> NetlinkSocket:

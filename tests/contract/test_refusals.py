@@ -93,7 +93,7 @@ async def unwilling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[UnwillingNode]:
     kernel = Unwilling(NftSocket.open())
-    monkeypatch.setattr(NftSocket, "open", lambda: kernel)
+    monkeypatch.setattr(NftSocket, "open", lambda _: kernel)
     node = await Node.open(tmp_path)
     yield UnwillingNode(node, kernel)
     node.close()
