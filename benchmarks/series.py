@@ -13,6 +13,8 @@ OPERATOR_STARTED = "started until a new Service has its farm"
 Point = tuple[tuple[str, Parameter], ...]
 _WORDS: Mapping[tuple[str, Parameter], str] = {
     ("load", "idle"): "nothing else changes",
+    ("load", "10 changes a second"): "10 changes a second",
+    ("users", 1): "one user",
     ("load", "steady"): "others change",
     ("endpoints", 1): "one endpoint each",
     ("endpoints", "made before"): "endpoints there before the Service",
@@ -87,7 +89,12 @@ def text_of(point: Point) -> str:
 
 def phrase_of(point: Point) -> str:
     """Describe a point in words, for those who do not know the parameters."""
-    return ", ".join(_WORDS.get((key, value)) or _COUNTED.get(key, f"{key} {{}}").format(value) for key, value in point)
+    return ", ".join(_WORDS.get((key, value)) or _counted(key, value) for key, value in point)
+
+
+def _counted(key: str, value: Parameter) -> str:
+    shown = f"{value:,}" if isinstance(value, int) else str(value)
+    return _COUNTED.get(key, f"{key} {{}}").format(shown)
 
 
 def rule_counts(groups: Groups, subject: str) -> list[tuple[int, float]]:

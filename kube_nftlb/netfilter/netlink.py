@@ -8,9 +8,10 @@ nfnetlink_conntrack.h.
 import asyncio
 import contextlib
 import os
+import socket
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
@@ -32,6 +33,7 @@ FAMILY_NAMES = {number: family for family, number in FAMILIES.items()}
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
 _INTERRUPTED = 0x10
 """NLM_F_DUMP_INTR: of a message in a dump before which somebody has changed what is dumped; not of elements of sets."""
+_BEGIN, _END = 0x10, 0x11
 ERROR, DONE = 2, 3
 """The types of messages that end an answer."""
 _ENOENT = 2
@@ -39,6 +41,10 @@ _HEADER = struct.Struct("=IHHIIBBH")
 """Of a netlink message and of nfnetlink in it: length, type, flags, sequence, port; family, version, resource."""
 _MESSAGE = struct.Struct("=IHHII")
 NFNETLINK_BYTES = _HEADER.size - _MESSAGE.size
+EMPTY_TRANSACTION: Final = b"".join(
+    _HEADER.pack(_HEADER.size, kind, _REQUEST, 0, 0, 0, 0, socket.htons(_NFTABLES >> 8)) for kind in (_BEGIN, _END)
+)
+"""A transaction of nftables that changes nothing, and is none: it only waits for that of another program."""
 _ATTRIBUTE = struct.Struct("=HH")
 _ATTRIBUTE_TYPE_MASK = 0x3FFF
 _NESTED = 0x8000

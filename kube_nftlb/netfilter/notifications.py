@@ -77,26 +77,44 @@ class Notifications:
         """Hear nothing of large transactions of this program, which the block counts; any thread may call it.
 
         Else the kernel makes a message of each element that they have, whatever is kept of these: that takes half as
-        long as the transaction itself, or longer. If others have changed nftables meanwhile, they count as ``LOST``.
+        long as the transaction itself, or longer. If anybody else changes nftables meanwhile, that counts as ``LOST``,
+        also if it is one of those that may.
         """
         with self._muting:
             unheard, before = Unheard(), self._generation()
+            self._wait_for_others()
             self.socket.leave(_GROUP_NFTABLES)
             try:
                 yield unheard
             finally:
                 self.socket.join(_GROUP_NFTABLES)
                 # The numbers are those of 32 bits.
-                if (self._generation() - before) & 0xFFFFFFFF > unheard.transactions:
+                if before is None or self._generation() != (before + unheard.transactions) & 0xFFFFFFFF:
                     self._has_missed = True
 
-    def _generation(self) -> int:
-        """Return the number of the last transaction."""
-        if self._asking is None:
-            self._asking = NetlinkSocket(timeout_s=_TIMEOUT_S)
-        self._asking.sendall(netlink.request("inet", netlink.GET_GENERATION))
-        ((_, attributes),) = netlink.messages(self._asking.receive(), _NEW_GENERATION)
+    def _generation(self) -> int | None:
+        """Return the number of the last transaction, or None if the kernel does not tell."""
+        try:
+            if self._asking is None:
+                self._asking = NetlinkSocket(timeout_s=_TIMEOUT_S)
+            self._asking.sendall(netlink.request("inet", netlink.GET_GENERATION))
+            ((_, attributes),) = netlink.messages(self._asking.receive(), _NEW_GENERATION)
+        except (OSError, ValueError):
+            # The answer to the next question must not be that to this one.
+            self._stop_asking()
+            return None
         return int.from_bytes(netlink.find(attributes, _GENERATION) or b"", "big")
+
+    def _wait_for_others(self) -> None:
+        """Wait until transactions that have their number are told: the kernel gives it first, and tells later."""
+        with contextlib.suppress(OSError):
+            if self._asking is not None:
+                self._asking.sendall(netlink.EMPTY_TRANSACTION)
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
 
     def _readable(self, on_change: Callable[[], None]) -> None:
         if self.pending and self._call is None:
@@ -123,8 +141,7 @@ class Notifications:
             # There is no loop any more that could watch it.
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
-        if self._asking is not None:
-            self._asking.close()
+        self._stop_asking()
 
 
 def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> NetlinkSocket:

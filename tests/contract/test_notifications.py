@@ -60,25 +60,40 @@ async def test_a_transaction_of_many_elements_takes_no_room(watch: Notifications
 async def large(watch: Notifications) -> AsyncIterator[transaction.NftSocket]:
     """A socket that mutes the notifications for large transactions, and a set for these."""
     await Nft.open().run("add table inet notified; add set inet notified many { type mark; }")
-    watch.socket.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
     assert watch.others() == set()
     netfilter = transaction.NftSocket.open(watch.muted)
     yield netfilter
     netfilter.close()
 
 
-def elements(of: str = "many", number: int = 10_000) -> list[messages.Message]:
+def elements(of: str = "many", number: int = 40_000) -> list[messages.Message]:
     some = (messages.element(each.to_bytes(4, "little")) for each in range(number))
     return list(messages.new_parts("notified", of, some))
 
 
 async def test_a_large_transaction_is_not_told_at_all(watch: Notifications, large: transaction.NftSocket) -> None:
+    watch.socket.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
     await large.commit(elements())
     assert list(watch.socket.waiting()) == []
     assert watch.others() == set()
-    await large.commit(elements(number=10_002)[-1:])
+    await large.commit(elements(number=40_002)[-1:])
     assert list(watch.socket.waiting()) != []
     by_another_program("add table inet foreign")
+    assert watch.others() == {"nft"}
+
+
+async def test_what_others_have_begun_before_is_told(
+    watch: Notifications, large: transaction.NftSocket, tmp_path: Path
+) -> None:
+    ruleset = tmp_path / "foreign.nft"
+    numbers = ", ".join(map(str, range(60_000)))
+    ruleset.write_text(f"table inet foreign {{ set many {{ type mark; elements = {{ {numbers} }}; }}; }}\n")
+    before = watch._generation()  # noqa: SLF001 - the kernel tells it before it has committed all
+    foreign = subprocess.Popen(["nft", "-f", ruleset])  # noqa: ASYNC220 - nothing else runs
+    while watch._generation() == before:  # noqa: SLF001
+        assert foreign.poll() is None
+    await large.commit(elements())
+    assert foreign.wait() == 0
     assert watch.others() == {"nft"}
 
 

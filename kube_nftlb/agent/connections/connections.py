@@ -176,6 +176,8 @@ class Connections:
             _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
         else:
             metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(forgotten)
+            if not math.isinf(now):
+                self._unanswered.looked(self._clock.now(), self._clock.now() - now)
             if len(found) >= FOUND_MAX:
                 self._unanswered.again(waiting, now + _RETRY_S)
         return True

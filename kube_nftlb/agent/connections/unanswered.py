@@ -18,7 +18,10 @@ from kube_nftlb.netfilter.conntrack.entries import TCP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 
 _AT_MOST_EVERY_S: Final = 0.25
-"""To look costs the kernel 5 ms, however few connections there are, and a first packet is repeated after a second."""
+_REST, _REST_MAX_S = 49, 1.0
+"""To look costs the kernel 5 to 20 ms, however few connections there are: it walks through all of its table. So it is
+looked for a fiftieth of the time, but often enough for first packets, which are repeated after a second, then later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class UnansweredConnections:
         self._not_before = now + _AT_MOST_EVERY_S
         changed, self._changed = self._changed, {}
         return Waiting({target: farm for farm in changed.values() for target in targets(farm.listeners, {TCP})})
+
+    def looked(self, now: float, took_s: float) -> None:
+        """Note how long it took to look."""
+        self._not_before = max(self._not_before, now + min(_REST * took_s, _REST_MAX_S))
 
     def again(self, waiting: Waiting, at: float) -> None:
         """Have connections of these farms looked for again, at a time, but for those that have changed meanwhile."""

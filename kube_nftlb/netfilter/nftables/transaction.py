@@ -23,8 +23,9 @@ _HEADER = struct.Struct("=IHHIIBB")
 _RESOURCE = struct.Struct(">H")
 _HEADER_BYTES = _HEADER.size + _RESOURCE.size
 _SEND_BYTES = 64 << 20
-_MUTED_FROM_BYTES = 64 << 10
-"""About a thousand elements. To mute notifications takes as long as the kernel takes for the messages of ten."""
+_MUTED_FROM_BYTES = 512 << 10
+"""About eight thousand elements: more than a batch of farms usually has, as programs whose transactions are ignored
+otherwise, such as nftlb, cannot be told apart meanwhile."""
 _TIMEOUT_S = 30
 _ATTEMPTS = 5
 _RETRY_S = 0.01

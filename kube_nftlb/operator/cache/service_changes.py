@@ -34,17 +34,19 @@ class ServiceChanges:
         if not cache.services.put(key, service):
             return NOTHING
         had = self._addresses_of(key)
+        sharing: set[ServiceKey] = set()
         if before is not None and before.metadata.uid != service.metadata.uid:
             # Nobody saw that it went: what was decided for it does not count for its successor.
             cache.refused_ips.pop(key, None)
             if cache.addresses is not None:
-                cache.addresses.remove(key)
+                sharing.update(cache.addresses.remove(key))
         ports = port_keys(service, cache.budgets.limits.service_ports)
         cache.service_index.move(key, before, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
         budget = cache.budgets.services
         refitted = budget.put(key, created, len(ports)) if ports else budget.remove(key)
-        sharing = cache.addresses.put_service(key, service) if cache.addresses is not None else ()
+        if cache.addresses is not None:
+            sharing.update(cache.addresses.put_service(key, service))
         asking = cache.service_index.asking_for(had ^ self._addresses_of(key)) | self._reserve(key, before, service)
         return Affected(services=frozenset({key, *refitted, *sharing}) | asking)
 

@@ -199,6 +199,29 @@ async def test_changes_that_never_stop_are_looked_for_together() -> None:
     assert 20 <= len(kernel.events) <= 45
 
 
+@pytest.mark.parametrize(("look_s", "fewest", "most"), [(0.005, 30, 45), (0.02, 8, 12), (0.1, 7, 10)])
+async def test_a_slow_look_is_followed_by_a_longer_rest_but_of_no_more_than_a_second(
+    look_s: float, fewest: int, most: int
+) -> None:
+    clock = FakeClock()
+
+    class Slow(FakeConntrack):
+        async def find(self, *arguments: Any, **options: Any) -> list[Entry]:
+            clock.time += look_s
+            return await super().find(*arguments, **options)
+
+    kernel = Slow()
+    connections = Connections(kernel, kernel, clock)
+    began = clock.time
+    task = asyncio.create_task(connections.keep_looking())
+    while clock.time - began < 10:
+        connections.changed("web", wanted(), BEFORE)
+        clock.time += 0.01
+        await asyncio.sleep(0)
+    task.cancel()
+    assert fewest <= kernel.looks <= most
+
+
 async def test_an_agent_that_ends_looks_at_once() -> None:
     kernel = FakeConntrack()
     connections = made(kernel)

@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_nftlb import names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, SERVICE_CIDRS, SERVICES, Resource
+from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.cache.reserved import Reserved
 from tests.builders import endpoint, raw_farm, raw_service, raw_slice
+from tests.builders.pools import raw_balanced
 
 WEB = ServiceKey("default", "web")
 NODE_IP, NEW_NODE_IP = "172.31.0.11", "172.31.0.12"
@@ -148,3 +151,14 @@ def test_an_address_is_reserved_if_a_range_has_it(
 def test_the_addresses_of_the_api_server_are_reserved_however_they_are_written() -> None:
     reserved = Reserved((), ["FD00:0::1", "api.example.com"])
     assert reserved.why("fd00::1", ServiceKey("default", "web")) == "it is an address of the API server"
+
+
+def test_a_service_that_is_replaced_unseen_concerns_those_that_shared_its_address() -> None:
+    cache = Cache(addresses=Book())
+    ingest = Ingest(cache)
+    key = {f"{names.ANNOTATION_PREFIX}address-sharing-key": "k"}
+    for name in ("one", "two"):
+        ingest.put(SERVICES, raw_balanced(name, "192.0.2.1", assigned=True, annotations=key))
+    successor = raw_balanced("one")
+    successor["metadata"] |= {"uid": "another", "resourceVersion": "9"}
+    assert ServiceKey("default", "two") in ingest.put(SERVICES, successor).services
