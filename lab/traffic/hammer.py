@@ -74,6 +74,8 @@ def _work(target: Target, record: Record, stop: threading.Event) -> None:
                 established = True
                 answer = ask_over(connection)
         except (OSError, ValueError) as error:
+            # The kernel calls it refused if the server has not answered yet (tcp_reset in net/ipv4/tcp_input.c).
+            established |= isinstance(error, ConnectionResetError)
             record.failures.append(Failure(time.time_ns(), kind_of(error), str(error), established))
         else:
             record.successes.append((time.monotonic_ns(), answer.pod))

@@ -3,6 +3,8 @@ import socket
 import threading
 from contextlib import closing
 
+import pytest
+
 from lab.traffic.answerers import Round
 from lab.traffic.answerers import summarize as summarize_answers
 from lab.traffic.ask import Target, kind_of
@@ -42,6 +44,16 @@ def test_connections_that_fail_before_they_are_established_are_told_apart() -> N
     assert met["failed_to_open"] == {"timeout": lost}
     assert [each["established"] for each in met["failures"]] == [True, True, *[False] * lost]
     assert refused["failed"] == refused["failed_to_open"] == {"refused": refused["attempts"]}
+
+
+def test_a_connection_that_is_reset_as_the_client_learns_of_it_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(_: Target) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr("lab.traffic.hammer.connect", reset)
+    met = hammer(Target("127.0.0.1", 1, 0.2), 0.1, 1, threading.Event())
+    assert met["failed"] == {"reset": met["attempts"]}
+    assert met["failed_to_open"] == {}
 
 
 def test_gaps_include_start_and_end() -> None:
