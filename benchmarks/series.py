@@ -13,14 +13,15 @@ OPERATOR_STARTED = "started until a new Service has its farm"
 Point = tuple[tuple[str, Parameter], ...]
 _WORDS: Mapping[tuple[str, Parameter], str] = {
     ("load", "idle"): "nothing else changes",
-    ("load", "10 changes a second"): "10 changes a second",
-    ("users", 1): "one user",
     ("load", "steady"): "others change",
+    ("users", 1): "one user",
     ("endpoints", 1): "one endpoint each",
     ("endpoints", "made before"): "endpoints there before the Service",
     ("endpoints", "found by selector"): "endpoints found by selector",
 }
+"""What a parameter with this value is called."""
 _COUNTED: Mapping[str, str] = {
+    "load": "{}",
     "size": "{} endpoints",
     "services": "{} Services",
     "endpoints": "{} endpoints each",
@@ -31,6 +32,7 @@ _COUNTED: Mapping[str, str] = {
     "users": "{} users",
     "tool": "{}",
 }
+"""What one with another value is called; the key, followed by the value, if it is not here."""
 Units = Mapping[tuple[str, str], str]
 """The unit of each metric, by scenario and metric."""
 Groups = dict[tuple[str, str, Point], dict[str, list[float]]]

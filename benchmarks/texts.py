@@ -55,8 +55,8 @@ CHAPTERS = (
         endpoint of another Service is replaced. Processor time and bytes per change are what ten changes a second cost
         above a quiet time of three minutes, after a minute of them; bytes to etcd are those of its log, bytes to the
         node all that it receives. `rolling update`: each endpoint of a Service of five ports is replaced once, in
-        slices of 100. About 6 ms of the agents' processor time per change were for looks through conntrack, which take
-        a fiftieth of the time since then.
+        slices of 100. About 6 ms of the agents' processor time per change went into looking through conntrack,
+        which agents have since limited to a fiftieth of the time.
         """,
     ),
     Chapter(

@@ -33,7 +33,8 @@ FAMILY_NAMES = {number: family for family, number in FAMILIES.items()}
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
 _INTERRUPTED = 0x10
 """NLM_F_DUMP_INTR: of a message in a dump before which somebody has changed what is dumped; not of elements of sets."""
-_BEGIN, _END = 0x10, 0x11
+BATCH_BEGIN, BATCH_END = 0x10, 0x11  # NFNL_MSG_BATCH_BEGIN and _END, around a transaction
+_GENERATION = 1  # NFTA_GEN_ID
 ERROR, DONE = 2, 3
 """The types of messages that end an answer."""
 _ENOENT = 2
@@ -42,7 +43,8 @@ _HEADER = struct.Struct("=IHHIIBBH")
 _MESSAGE = struct.Struct("=IHHII")
 NFNETLINK_BYTES = _HEADER.size - _MESSAGE.size
 EMPTY_TRANSACTION: Final = b"".join(
-    _HEADER.pack(_HEADER.size, kind, _REQUEST, 0, 0, 0, 0, socket.htons(_NFTABLES >> 8)) for kind in (_BEGIN, _END)
+    _HEADER.pack(_HEADER.size, kind, _REQUEST, 0, 0, 0, 0, socket.htons(_NFTABLES >> 8))
+    for kind in (BATCH_BEGIN, BATCH_END)
 )
 """A transaction of nftables that changes nothing, and is none: it only waits for that of another program."""
 _ATTRIBUTE = struct.Struct("=HH")
@@ -116,6 +118,11 @@ def find(data: bytes, *path: int) -> bytes | None:
         else:
             return None
     return data[position:end]
+
+
+def generation(answer: bytes) -> int:
+    """Return the number of the last transaction, from the attributes of the answer to GET_GENERATION."""
+    return int.from_bytes(find(answer, _GENERATION) or b"", "big")
 
 
 def name(value: bytes | None) -> str:
@@ -273,14 +280,9 @@ def _attributes_of(answered: int, data: bytes) -> bytes | None:
     return None
 
 
-def dump_request(family: str, kind: int, payload: bytes) -> bytes:
-    """Return the request for everything of a kind, for a socket that asks nothing else."""
-    return _message(family, kind, _REQUEST | _DUMP, 1, payload)
-
-
-def request(family: str, kind: int) -> bytes:
-    """Return a request without attributes, for a socket that asks nothing else."""
-    return _message(family, kind, _REQUEST, 1, b"")
+def request(family: str, kind: int, payload: bytes = b"", *, dump: bool = False) -> bytes:
+    """Return a request, for a socket that asks nothing else; a dump is of everything of a kind."""
+    return _message(family, kind, _REQUEST | (_DUMP if dump else 0), 1, payload)
 
 
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:

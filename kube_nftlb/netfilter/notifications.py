@@ -15,7 +15,7 @@ from kube_nftlb.netfilter.netlink_socket import NetlinkSocket, of_type
 
 _GROUP_NFTABLES: Final = 7
 _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
-_GENERATION, _PROGRAM = 1, 3  # NFTA_GEN_ID, NFTA_GEN_PROC_NAME
+_PROGRAM: Final = 3  # NFTA_GEN_PROC_NAME
 _BUFFER: Final = 1 << 20
 _CALL_EVERY_S: Final = 0.25
 _TIMEOUT_S: Final = 10
@@ -27,13 +27,13 @@ LOST: Final = "unknown"
 
 
 @dataclass
-class Unheard:
-    """What this program commits while the kernel tells nobody here."""
+class OwnTransactions:
+    """The number of transactions that this program commits while its notifications are muted."""
 
-    transactions: int = 0
+    number: int = 0
 
 
-Mute = Callable[[], AbstractContextManager[Unheard]]
+Mute = Callable[[], AbstractContextManager[OwnTransactions]]
 """See ``Notifications.muted``."""
 
 
@@ -73,7 +73,7 @@ class Notifications:
         asyncio.get_running_loop().add_reader(self.socket.fileno(), self._readable, on_change)
 
     @contextlib.contextmanager
-    def muted(self) -> Iterator[Unheard]:
+    def muted(self) -> Iterator[OwnTransactions]:
         """Hear nothing of large transactions of this program, which the block counts; any thread may call it.
 
         Else the kernel makes a message of each element that they have, whatever is kept of these: that takes half as
@@ -81,15 +81,15 @@ class Notifications:
         also if it is one of those that may.
         """
         with self._muting:
-            unheard, before = Unheard(), self._generation()
+            own, before = OwnTransactions(), self._generation()
             self._wait_for_others()
             self.socket.leave(_GROUP_NFTABLES)
             try:
-                yield unheard
+                yield own
             finally:
                 self.socket.join(_GROUP_NFTABLES)
                 # The numbers are those of 32 bits.
-                if before is None or self._generation() != (before + unheard.transactions) & 0xFFFFFFFF:
+                if before is None or self._generation() != (before + own.number) & 0xFFFFFFFF:
                     self._has_missed = True
 
     def _generation(self) -> int | None:
@@ -103,7 +103,7 @@ class Notifications:
             # The answer to the next question must not be that to this one.
             self._stop_asking()
             return None
-        return int.from_bytes(netlink.find(attributes, _GENERATION) or b"", "big")
+        return netlink.generation(attributes)
 
     def _wait_for_others(self) -> None:
         """Wait until transactions that have their number are told: the kernel gives it first, and tells later."""

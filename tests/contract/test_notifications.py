@@ -106,10 +106,10 @@ async def test_one_that_is_refused_leaves_no_doubt(watch: Notifications, large: 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("committed", [True, False])
 async def test_what_others_change_beside_a_large_transaction_is_doubtful(watch: Notifications, committed: bool) -> None:
-    with contextlib.closing(transaction.NftSocket.open()) as inside, watch.muted() as unheard:
+    with contextlib.closing(transaction.NftSocket.open()) as inside, watch.muted() as own:
         if committed:
             await inside.commit(elements(number=2))
-            unheard.transactions = 1
+            own.number = 1
         by_another_program("add table inet foreign")
     assert watch.pending
     assert watch.others() == {LOST}

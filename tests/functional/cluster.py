@@ -268,12 +268,17 @@ class Cluster:
 
         The timeout is long: a lost connection stays lost, one that a busy machine delays is not lost.
         """
+        with self.background(where, "hammer", host, str(port), *(options or ("--timeout", "5"))) as result:
+            time.sleep(0.5)
+            yield result
+
+    @contextlib.contextmanager
+    def background(self, where: str, *arguments: str) -> Iterator[dict[str, Any]]:
+        """Have ``lab.traffic`` do something until the end of the block; its result is filled in after that."""
         result: dict[str, Any] = {}
-        patience = options or ("--timeout", "5")
-        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port), *patience)
+        process = self.lab.popen(where, *TRAFFIC, *arguments)
         assert process.stderr
         process.stderr.readline()
-        time.sleep(0.5)
         try:
             yield result
         finally:

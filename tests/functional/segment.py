@@ -116,20 +116,9 @@ def arrivals(cluster: Cluster, *options: str) -> Iterator[tuple[Any, dict[str, A
         result.update(json.loads(out))
 
 
-@contextlib.contextmanager
-def answerers(cluster: Cluster, ip: str) -> Iterator[dict[str, Any]]:
+def answerers(cluster: Cluster, ip: str) -> contextlib.AbstractContextManager[dict[str, Any]]:
     """Ask the client's segment twenty times a second who has an address; who answered is filled in after the block."""
-    process = cluster.lab.popen(CLIENT, *TRAFFIC, "answerers", ip)
-    result: dict[str, Any] = {}
-    assert process.stderr
-    process.stderr.readline()
-    try:
-        yield result
-    finally:
-        process.terminate()
-        out, err = process.communicate(timeout=30)
-        assert out, err
-        result.update(json.loads(out))
+    return cluster.background(CLIENT, "answerers", ip)
 
 
 @contextlib.contextmanager

@@ -168,6 +168,7 @@ class Connections:
         waiting = self._unanswered.take(now)
         if not waiting.farms:
             return False
+        began = self._clock.now()
         try:
             found = await self._table.find(waiting.farms.keys(), waiting.is_lost, UNANSWERED, FOUND_MAX)
             forgotten = await self._table.forget(found)
@@ -176,8 +177,7 @@ class Connections:
             _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
         else:
             metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(forgotten)
-            if not math.isinf(now):
-                self._unanswered.looked(self._clock.now(), self._clock.now() - now)
+            self._unanswered.looked(began, self._clock.now())
             if len(found) >= FOUND_MAX:
                 self._unanswered.again(waiting, now + _RETRY_S)
         return True

@@ -19,8 +19,8 @@ from kube_nftlb.netfilter.conntrack.filters import Target
 
 _AT_MOST_EVERY_S: Final = 0.25
 _REST, _REST_MAX_S = 49, 1.0
-"""To look costs the kernel 5 to 20 ms, however few connections there are: it walks through all of its table. So it is
-looked for a fiftieth of the time, but often enough for first packets, which are repeated after a second, then later.
+"""A look costs the kernel 5 to 20 ms, however few connections there are: it walks through all of its table. So looks
+take a fiftieth of the time, but come often enough for first packets, which are repeated after a second, then later.
 """
 
 
@@ -70,9 +70,9 @@ class UnansweredConnections:
         changed, self._changed = self._changed, {}
         return Waiting({target: farm for farm in changed.values() for target in targets(farm.listeners, {TCP})})
 
-    def looked(self, now: float, took_s: float) -> None:
-        """Note how long it took to look."""
-        self._not_before = max(self._not_before, now + min(_REST * took_s, _REST_MAX_S))
+    def looked(self, began: float, ended: float) -> None:
+        """Note when a look began and ended: it is followed by a rest."""
+        self._not_before = max(self._not_before, ended + min(_REST * (ended - began), _REST_MAX_S))
 
     def again(self, waiting: Waiting, at: float) -> None:
         """Have connections of these farms looked for again, at a time, but for those that have changed meanwhile."""

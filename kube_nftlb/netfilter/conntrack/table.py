@@ -85,7 +85,7 @@ def dump(family: str, payload: bytes) -> Iterator[bytes]:
     """
     try:
         with NetlinkSocket(timeout_s=_TIMEOUT_S) as opened:
-            opened.sendall(netlink.dump_request(family, netlink.GET_CONNECTIONS, payload))
+            opened.sendall(netlink.request(family, netlink.GET_CONNECTIONS, payload, dump=True))
             while True:
                 data = opened.receive()
                 yield data

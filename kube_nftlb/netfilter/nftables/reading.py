@@ -11,7 +11,6 @@ from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 
 _FAMILY = "inet"
-_GENERATION = 1
 """NFTA_GEN_ID."""
 _ATTEMPTS = 5
 """Where others change nftables all the time, the last counts if no list is interrupted."""
@@ -46,7 +45,7 @@ class KernelContents(NetfilterClient):
     async def generation(self) -> int:
         """Return the number of the last nftables transaction in this network namespace, whoever made it."""
         answers = await self._netfilter.ask(_FAMILY, netlink.GET_GENERATION)
-        return int.from_bytes(netlink.find(answers[0], _GENERATION) or b"", "big")
+        return netlink.generation(answers[0])
 
 
 async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:

@@ -14,10 +14,9 @@ from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
 from kube_nftlb.netfilter.nftables.messages import Message
-from kube_nftlb.netfilter.notifications import Mute, Unheard, take_own_name
+from kube_nftlb.netfilter.notifications import Mute, OwnTransactions, take_own_name
 
 _NFTABLES = 10
-_BEGIN, _END = 0x10, 0x11
 _REQUEST, _ACKNOWLEDGE = 0x1, 0x4
 _HEADER = struct.Struct("=IHHIIBB")
 _RESOURCE = struct.Struct(">H")
@@ -40,8 +39,8 @@ class _Refusal(NamedTuple):
     position: int
 
 
-def _heard() -> contextlib.AbstractContextManager[Unheard]:
-    return contextlib.nullcontext(Unheard())
+def _not_muted() -> contextlib.AbstractContextManager[OwnTransactions]:
+    return contextlib.nullcontext(OwnTransactions())
 
 
 class Transactions(Protocol):
@@ -58,7 +57,7 @@ class Transactions(Protocol):
 class NftSocket:
     """Commits transactions in this network namespace. Use ``open``."""
 
-    def __init__(self, opened: NetlinkSocket, mute: Mute | None = None) -> None:
+    def __init__(self, opened: NetlinkSocket, mute: Mute = _not_muted) -> None:
         """``mute`` is for large transactions, if this program hears of all of them."""
         self._socket = opened
         self._mute = mute
@@ -70,7 +69,7 @@ class NftSocket:
         self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
     @classmethod
-    def open(cls, mute: Mute | None = None) -> Self:
+    def open(cls, mute: Mute = _not_muted) -> Self:
         """Open the socket; see ``__init__``. Raises OSError."""
         return cls(NetlinkSocket(timeout_s=_TIMEOUT_S, send_bytes=_SEND_BYTES), mute)
 
@@ -125,12 +124,12 @@ class NftSocket:
             raise errors.UnansweredError(f"nftables does not answer: {error!r}") from error
 
     def _encoded(self, messages: Sequence[Message], family: int) -> Iterator[bytes]:
-        yield self._head(_HEADER_BYTES, _BEGIN, _REQUEST, 0, _NFTABLES)
+        yield self._head(_HEADER_BYTES, netlink.BATCH_BEGIN, _REQUEST, 0, _NFTABLES)
         for position, message in enumerate(messages, 1):
             flags = message.flags | _REQUEST | (_ACKNOWLEDGE if position == len(messages) else 0)
             yield self._head(_HEADER_BYTES + len(message.attributes), _NFTABLES << 8 | message.kind, flags, family, 0)
             yield message.attributes
-        yield self._head(_HEADER_BYTES, _END, _REQUEST, 0, _NFTABLES)
+        yield self._head(_HEADER_BYTES, netlink.BATCH_END, _REQUEST, 0, _NFTABLES)
 
     def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
@@ -138,10 +137,10 @@ class NftSocket:
 
     def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
         take_own_name()
-        mute = self._mute if self._mute is not None and len(data) >= _MUTED_FROM_BYTES else _heard
-        with mute() as unheard:
+        mute = self._mute if len(data) >= _MUTED_FROM_BYTES else _not_muted
+        with mute() as own:
             refusal = self._send(data, first, last)
-            unheard.transactions = int(refusal is None)
+            own.number = int(refusal is None)
             return refusal
 
     def _send(self, data: bytes, first: int, last: int) -> _Refusal | None:

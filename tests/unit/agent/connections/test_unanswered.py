@@ -186,9 +186,8 @@ async def test_it_is_looked_for_again_soon() -> None:
     assert clock.time - began < 5
 
 
-async def test_changes_that_never_stop_are_looked_for_together() -> None:
-    kernel, clock = FakeConntrack(), FakeClock()
-    connections = Connections(kernel, kernel, clock)
+async def change_without_pause(connections: Connections, clock: FakeClock) -> None:
+    """Change a farm a hundred times a second for ten seconds."""
     began = clock.time
     task = asyncio.create_task(connections.keep_looking())
     while clock.time - began < 10:
@@ -196,6 +195,11 @@ async def test_changes_that_never_stop_are_looked_for_together() -> None:
         clock.time += 0.01
         await asyncio.sleep(0)
     task.cancel()
+
+
+async def test_changes_that_never_stop_are_looked_for_together() -> None:
+    kernel, clock = FakeConntrack(), FakeClock()
+    await change_without_pause(Connections(kernel, kernel, clock), clock)
     assert 20 <= len(kernel.events) <= 45
 
 
@@ -211,14 +215,7 @@ async def test_a_slow_look_is_followed_by_a_longer_rest_but_of_no_more_than_a_se
             return await super().find(*arguments, **options)
 
     kernel = Slow()
-    connections = Connections(kernel, kernel, clock)
-    began = clock.time
-    task = asyncio.create_task(connections.keep_looking())
-    while clock.time - began < 10:
-        connections.changed("web", wanted(), BEFORE)
-        clock.time += 0.01
-        await asyncio.sleep(0)
-    task.cancel()
+    await change_without_pause(Connections(kernel, kernel, clock), clock)
     assert fewest <= kernel.looks <= most
 
 
