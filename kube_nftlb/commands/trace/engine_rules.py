@@ -26,6 +26,13 @@ _SCHEDULERS: Final = {
     "hash 1": "symhash",
 }
 """The schedulers of nftlb's rules, by expression."""
+_NUMBERED: Final = frozenset(
+    nftables_layout.name(map_, family, all_ports=all_ports)
+    for map_ in (nftables_layout.PICKS, nftables_layout.ENDPOINTS, nftables_layout.STICKY_ENDPOINTS)
+    for family in nftables_layout.FAMILIES
+    for all_ports in (False, True)
+)
+"""The chains that look up the endpoint with a number."""
 _KINDS: Final = {"rr": "rr, in turn", "random": "weight, at random", "symhash": "symhash"}
 
 
@@ -96,12 +103,12 @@ class NftablesReader:
         try:
             chain = scheduling.parse(event.chain)
         except ValueError:
+            if event.verdict == "drop" and event.chain in _NUMBERED:
+                self._result.outcome = self._result.outcome or outcomes.LAST_BACKEND_GONE
             return
-        if event.verdict == "drop" and isinstance(chain, Schedule | Pick | Memory):
-            self._result.outcome = self._result.outcome or outcomes.LAST_BACKEND_GONE
-        elif isinstance(chain, Draw):
+        if isinstance(chain, Draw):
             self._group(event, chain)
-        elif (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
+        elif isinstance(chain, Schedule | Pick):
             if chain.choice.group is not None:
                 self._result.step("group", f"that of spec.backendsFrom[{chain.choice.group}]", event.chain)
             self._result.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
@@ -128,7 +135,7 @@ class NftablesReader:
     def _memory(self, event: Event, chain: Memory) -> None:
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
         self._remembers |= rule.looks_up(nftables_layout.affinity_map(chain.family, chain.namespace))
-        if event.verdict != "accept":
+        if event.verdict != "goto":
             return
         text = f"the choice is remembered for the client, for {chain.ttl_s} s"
         if not self._remembers:

@@ -74,7 +74,9 @@ EXPECTED = {
     # Without backends, or without backends here.
     "nftlb-no-backends": Told("Refused", "NoReadyBackends"),
     "nftables-no-backends": Told("Refused", "NoReadyBackends"),
-    "nftables-last-backend-gone": Told("Dropped", "NoReadyBackends", other=("message", "went while the packet was")),
+    "nftables-last-backend-gone": Told(
+        "Dropped", "NoReadyBackends", RR, other=("message", "went while the packet was")
+    ),
     "nftlb-local-inside": Told(*NO_LOCAL),
     "nftlb-local-outside": Told(*NO_LOCAL),
     "nftlb-local-client": Told(*SERVED, RR, other=("traffic policy", "a client of this node: any backend")),

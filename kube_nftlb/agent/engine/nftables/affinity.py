@@ -57,7 +57,7 @@ class Known(NamedTuple):
     def rules(self) -> Iterator[bytes]:
         """See ``Rules``. Where the endpoint is gone, the client is forgotten, as an element is not written over."""
         match, affinity = packets.is_family(self.family), layout.affinity_map(self.family, self.namespace)
-        translate = _to_endpoint(self.family, all_ports=self.all_ports)
+        translate = packets.translate(self.family, layout.STICKY_ENDPOINTS, all_ports=self.all_ports)
         if self.has_sessions:
             yield match + self._farm()
             yield match + _remembered(self.family, f"{layout.SESSIONS}-{self.family}", whole=True) + translate
@@ -92,14 +92,9 @@ class Pick(NamedTuple):
         return layout.name(f"pick-{self.choice.name}", self.family, all_ports=self.all_ports)
 
     def rules(self) -> Iterator[bytes]:
-        """See ``Rules``. A packet for which the last endpoint has just gone is dropped, as by a ``Schedule``."""
-        yield packets.is_family(self.family) + _picked(self.family, self.choice, all_ports=self.all_ports)
-        none_yet = expressions.priority_has(layout.ENDPOINT_MASK, any_bit=False)
-        if self.choice.group is not None:
-            none_yet = expressions.priority_is(layout.GROUP_MARK, layout.GROUP_MARK)
-        if (otherwise := self.choice.otherwise()) is not None:
-            yield packets.is_family(self.family) + none_yet + _picked(self.family, otherwise, all_ports=self.all_ports)
-        yield none_yet + expressions.drop()
+        """See ``Rules``."""
+        to = layout.name(layout.PICKS, self.family, all_ports=self.all_ports)
+        return self.choice.rules(self.family, to)
 
 
 class Memory(NamedTuple):
@@ -122,18 +117,12 @@ class Memory(NamedTuple):
         return _name("remember", _Sticky(*self))
 
     def rules(self) -> Iterator[bytes]:
-        """See ``Rules``. If there is no room, the connection is served all the same.
-
-        The endpoint that was chosen may go before it is looked up: then the connection gets the first one.
-        """
+        """See ``Rules``. If there is no room, the connection is served all the same."""
         match, affinity = packets.is_family(self.family), layout.affinity_map(self.family, self.namespace)
         yield match + _change(self.family, affinity, Operation.UPDATE, self.ttl_s)
         # Another connection of the client may have been faster.
         yield match + _remembered(self.family, affinity, whole=False)
-        yield match + _to_endpoint(self.family, all_ports=self.all_ports)
-        yield match + _picked(self.family, Choice("random", 1), all_ports=self.all_ports)
-        yield match + _to_endpoint(self.family, all_ports=self.all_ports)
-        yield expressions.drop()
+        yield expressions.go_to(layout.name(layout.STICKY_ENDPOINTS, self.family, all_ports=self.all_ports))
 
 
 def maps(chains: Iterable[str]) -> set[tuple[TableFamily, str]]:
@@ -155,14 +144,6 @@ def new_map(family: TableFamily, namespace: str, table: str = layout.TABLE) -> M
     address = (DataType.IPV4_ADDR if family == "ip" else DataType.IPV6_ADDR, length)
     name = layout.affinity_map(family, namespace)
     return messages.new_dynamic_map(table, name, (number, address), number)
-
-
-def _picked(family: TableFamily, choice: Choice, *, all_ports: bool) -> bytes:
-    """Return what makes the number of an endpoint that is chosen the priority; no match if there is none."""
-    number = choice.number(family, packets.after_listener(family, all_ports=all_ports))
-    load = number + packets.listener(family, all_ports=all_ports)
-    picks = layout.name(layout.PICKS, family, all_ports=all_ports)
-    return load + expressions.found(picks, 0, 0) + expressions.set_priority(0)
 
 
 def _sticky(found: re.Match[str]) -> _Sticky:
@@ -190,8 +171,3 @@ def _change(family: TableFamily, map_: str, operation: Operation, ttl_s: int | N
     data = packets.after_client(family, 1)
     load = _client(family, whole=False) + expressions.priority(data)
     return load + expressions.change(map_, operation, 0, data, ttl_s)
-
-
-def _to_endpoint(family: TableFamily, *, all_ports: bool) -> bytes:
-    number = expressions.priority(packets.after_listener(family, all_ports=all_ports))
-    return packets.translate(family, layout.STICKY_ENDPOINTS, number, all_ports=all_ports)

@@ -75,16 +75,25 @@ class Choice(NamedTuple):
     def _first(self) -> int:
         return layout.first_number(self.group or 0, inside=self.inside)
 
-    def number(self, family: TableFamily, to: int) -> bytes:
-        """Return what loads the number into a register; uses others."""
+    def rules(self, family: TableFamily, to: str) -> Iterator[bytes]:
+        """Yield the rules that make the number the priority of a packet, and have it go on in another chain."""
+        choices = [self]
+        if self.kind == "hash":
+            # A packet may lack a field: those of the node itself have no MAC address yet.
+            choices.append(self._replace(kind="random", modulus=1))
+        for each in choices:
+            yield is_family(family) + each.number(family) + expressions.set_priority(0) + expressions.go_to(to)
+
+    def number(self, family: TableFamily) -> bytes:
+        """Return what loads the number into the first register; uses the first ones."""
         if self.kind == "hash":
             loads, length = _fields(family, self.fields)
-            return loads + expressions.hashed(to, 0, length, self.modulus, self._first)
+            return loads + expressions.hashed(0, 0, length, self.modulus, self._first)
         if self.kind == "symhash":
-            return expressions.symmetrically_hashed(to, self.modulus, self._first)
+            return expressions.symmetrically_hashed(0, self.modulus, self._first)
         if self.kind == "rr":
-            return expressions.counted(to, self.modulus, self._first)
-        return expressions.random(to, self.modulus, self._first)
+            return expressions.counted(0, self.modulus, self._first)
+        return expressions.random(0, self.modulus, self._first)
 
     def drawn(self, family: TableFamily, to: int) -> bytes:
         """Return what loads the number of a group into a register, by a hash on which choices within it do not depend.
@@ -99,13 +108,6 @@ class Choice(NamedTuple):
             hashed = expressions.symmetrically_hashed(to, _ALL_HASHES, 0)
             return hashed + expressions.hashed(to, to, _REGISTER_BYTES, self.modulus, 0, _DRAW_SEED)
         return expressions.random(to, self.modulus, 0)
-
-    def otherwise(self) -> "Choice | None":
-        """Return the choice of the first number, which exists while there is any; None if this is it.
-
-        The last endpoint may go between the lookups of a packet.
-        """
-        return Choice("random", 1, inside=self.inside, group=self.group) if self.modulus > 1 else None
 
 
 def family(found: re.Match[str]) -> TableFamily:
@@ -145,14 +147,12 @@ def after_client(family: TableFamily, to: int) -> int:
     return to + _ADDRESS_REGISTERS[family]
 
 
-def translate(family: TableFamily, endpoints: str, number: bytes, *, all_ports: bool) -> bytes:
-    """Return what sends a packet to the endpoint of its listener with a number.
-
-    ``number`` loads it into the register after the listener's key; it may use those before.
-    """
+def translate(family: TableFamily, endpoints: str, *, all_ports: bool) -> bytes:
+    """Return what sends a packet to the endpoint of its listener with the number in its priority."""
     name = layout.name(endpoints, family, all_ports=all_ports)
     port = None if all_ports else _ADDRESS_REGISTERS[family]
-    load = number + listener(family, all_ports=all_ports) + expressions.found(name, 0, 0)
+    number = expressions.priority(after_listener(family, all_ports=all_ports))
+    load = listener(family, all_ports=all_ports) + number + expressions.found(name, 0, 0)
     return load + expressions.translate_destination(_FAMILIES[family], 0, port)
 
 

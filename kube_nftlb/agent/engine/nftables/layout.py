@@ -20,15 +20,21 @@ Each map of listeners exists four times: for a protocol and port, or for all of 
 INSIDE, OUTSIDE = "inside", "outside"
 """The same for listeners that serve clients of this node otherwise than others."""
 ENDPOINTS = "endpoints"
-"""The maps from a listener and a number to an endpoint."""
+"""The maps from a listener and a number to an endpoint; and the chains that send a packet there, by its priority."""
 STICKY = "sticky"
 """The maps from a listener to the number of its farm, which remembers clients."""
 STICKY_ENDPOINTS = "sticky-endpoints"
-"""The maps from a listener and the number of an endpoint, which it keeps for life, to the endpoint."""
+"""The maps from a listener and the number of an endpoint, which it keeps for life, to the endpoint.
+
+The chains of this name send a packet there, by its priority.
+"""
 CHOICES = "choices"
 """The maps from a listener to the chain that chooses for a client that is not remembered."""
 PICKS = "picks"
-"""The maps from a listener and a number to the number of an endpoint that may be chosen."""
+"""The maps from a listener and a number to the number of an endpoint that may be chosen.
+
+The chains of this name replace the former, as the priority of a packet, by the latter, and let the packet come back.
+"""
 MEMORIES = "memories"
 """The maps from a listener to the chain that remembers the endpoint that was chosen, and sends the connection there."""
 SHARES = "shares"
@@ -52,15 +58,19 @@ DROP = ""
 BY_CLIENT = "by-client"
 """The chains that tell clients of this node from others, and let the packet come back."""
 
-INSIDE_FIRST = 1 << 24
-"""The first number of the endpoints for clients of this node, where these get others."""
+_INSIDE_STEP = 1 << 24
+"""The difference between the first numbers of the endpoints for clients of this node, where these get others, and for
+others.
+"""
 _GROUP_STEP = 1 << 20
 """The difference between the first numbers of the endpoints of two groups."""
+FIRST_MASK = 0xFFFFFFFF ^ (_GROUP_STEP - 1)
+"""The bits of the number of an endpoint that are those of the first number of its group."""
 _ENDPOINT_BITS = 15
 ENDPOINT_MASK = (1 << _ENDPOINT_BITS) - 1
 """The bits of an endpoint's number within its farm, which is at least 1 (``ENDPOINTS_MAX`` is less)."""
 STICKY_MARK = 1 << 31
-"""Tells the numbers of farms and of their endpoints from what else may be the priority of a packet.
+"""Tells the numbers of farms and of endpoints from what else may be the priority of a packet.
 
 As the major number of a traffic class it would be one of those that tc(8) gives to queueing disciplines by itself.
 """
@@ -161,7 +171,7 @@ def group_of(code: int) -> int:
 
 def first_number(group: int = 0, *, inside: bool = False) -> int:
     """Return the first number of the endpoints of a group, or of a farm without groups."""
-    return (INSIDE_FIRST if inside else 0) + group * _GROUP_STEP
+    return STICKY_MARK + (_INSIDE_STEP if inside else 0) + group * _GROUP_STEP
 
 
 def ordinal(farm: int) -> int:

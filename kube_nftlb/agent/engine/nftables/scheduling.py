@@ -10,7 +10,6 @@ from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import CHOICE, PLACE, Choice, Rules
 from kube_nftlb.agent.engine.nftables.groups import Draw
 from kube_nftlb.agent.engine.nftables.layout import TableFamily
-from kube_nftlb.netfilter.nftables import expressions
 
 _SCHEDULE = re.compile(rf"{CHOICE}{PLACE}")
 
@@ -34,18 +33,9 @@ class Schedule(NamedTuple):
         return layout.name(self.choice.name, self.family, all_ports=self.all_ports)
 
     def rules(self) -> Iterator[bytes]:
-        """See ``Rules``.
-
-        The number may have gone since the farm was looked up: then it is the first one. If the last endpoint has gone,
-        the packet is dropped: it would never be translated, nor would those that repeat it, but a dropped one is new
-        when it comes again.
-        """
-        for choice in (self.choice, self.choice.otherwise()):
-            if choice is not None:
-                number = choice.number(self.family, packets.after_listener(self.family, all_ports=self.all_ports))
-                translate = packets.translate(self.family, layout.ENDPOINTS, number, all_ports=self.all_ports)
-                yield packets.is_family(self.family) + translate
-        yield expressions.drop()
+        """See ``Rules``."""
+        to = layout.name(layout.ENDPOINTS, self.family, all_ports=self.all_ports)
+        return self.choice.rules(self.family, to)
 
 
 def leads_to(name: str) -> Collection[str]:

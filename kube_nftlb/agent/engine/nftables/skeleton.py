@@ -1,7 +1,6 @@
 """The contents of the table without any farm: maps, sets, and the chains that are hooked in. Pure: no I/O.
 
-Written as text, unlike what depends on farms: it is programmed once, and types such as ``typeof numgen`` are not
-worth encoding by hand.
+Written as text, unlike what depends on farms: it is programmed once, and not worth encoding by hand.
 """
 
 import hashlib
@@ -60,10 +59,10 @@ def _key_expression(family: TableFamily) -> str:
 
 def _maps(family: TableFamily) -> Iterator[str]:
     """Yield the declarations of what farms put elements into (``reading.key_bytes`` has the lengths of the keys)."""
-    address, number = ADDRESS_TYPE[family], "numgen random mod 2"
-    for part, key, expression, endpoint in (
-        ("", f"inet_proto . {address} . inet_service", _key_expression(family), f"{family} daddr . th dport"),
-        ("-all", address, f"{family} daddr", f"{family} daddr"),
+    address = ADDRESS_TYPE[family]
+    for part, key, value in (
+        ("", f"inet_proto . {address} . inet_service", f"{address} . inet_service"),
+        ("-all", address, address),
     ):
         suffix = f"{part}-{family}"
         for name in (
@@ -76,12 +75,11 @@ def _maps(family: TableFamily) -> Iterator[str]:
         ):
             yield f"map {name}{suffix} {{ type {key} : verdict; }}"
         yield f"set {layout.NOT_FROM_NODE}{suffix} {{ type {key}; }}"
-        yield f"map {layout.ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
         yield f"map {layout.STICKY}{suffix} {{ type {key} : classid; }}"
         for name in (layout.PICKS, layout.SHARES):
-            yield f"map {name}{suffix} {{ typeof {expression} . {number} : meta priority; }}"
-        value = f"{address} . inet_service" if not part else address
-        yield f"map {layout.STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
+            yield f"map {name}{suffix} {{ type {key} . classid : classid; }}"
+        for name in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS):
+            yield f"map {name}{suffix} {{ type {key} . classid : {value}; }}"
     yield f"map {layout.SESSIONS}-{family} {{ type classid . {address} : classid; }}"
     yield f"set {layout.HAIRPIN}-{family} {{ type {address} . {address}; }}"
 
@@ -113,6 +111,8 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for family in FAMILIES:
         pods = f"{family} saddr @{layout.LOCAL_PODS}-{family}"
         yield f"{layout.BY_CLIENT}-{family}", "", (f"{pods} {inside}", f"fib saddr type local {inside}", outside)
+    for family in FAMILIES:
+        yield from _numbered(family)
     yield layout.INSIDE, "", _looked_up(layout.INSIDE)
     yield layout.OUTSIDE, "", _looked_up(layout.OUTSIDE)
     by_client = (
@@ -145,6 +145,30 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     # The number would choose a traffic class.
     forgotten = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
     yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (forgotten, translated)
+
+
+def _numbered(family: TableFamily) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the chains that look up the number that was chosen for a packet, and that is its priority.
+
+    Few other rules use these maps: whenever an element comes, the kernel goes through all rules that use its map.
+    The number may have gone since the listener was looked up: then it is the first one. If that has gone too, the
+    packet is dropped: it would never be translated, nor would those that repeat it, but a dropped one is new when it
+    comes again.
+    """
+    # nft(8) reads a class only if a space or the end of the line follows.
+    first = f"meta priority set meta priority & {_as_class(layout.FIRST_MASK)} "
+    for part, listener in (("", _key_expression(family)), ("-all", f"{family} daddr")):
+        for map_, statement, end in (
+            (layout.PICKS, "meta priority set", " return"),
+            (layout.ENDPOINTS, f"dnat {family} to", ""),
+        ):
+            name = f"{map_}{part}-{family}"
+            rule = f"{statement} {listener} . meta priority map @{name}{end}"
+            yield name, "", (rule, first, rule, "drop")
+        name = f"{layout.STICKY_ENDPOINTS}{part}-{family}"
+        rule = f"dnat {family} to {listener} . meta priority map @{name}"
+        picked = f"jump {layout.PICKS}{part}-{family}"
+        yield name, "", (rule, f"meta priority set {_CLASS_OF_STICKY} ", picked, rule, "drop")
 
 
 def _looked_up(map_: str) -> tuple[str, ...]:
