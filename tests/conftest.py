@@ -43,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: key(item.nodeid))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End what tests shared that stay together, after the last of them."""
+    if nextitem is None or distribution.together(nextitem.nodeid) != distribution.together(item.nodeid):
+        labs.end_group(item.nodeid)
+
+
 class _Watch:
     """Notes how long tests take, and ends the labs that they shared: once in a run, in its first process."""
 

@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from lab.components import API_SERVER, ETCD
 from lab.lab import Lab
 from lab.state import LabFiles
+from tests import distribution
 
 FIGURES_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
 """The folder for the figures of a run, if they are kept."""
@@ -26,6 +27,8 @@ _HASTE = {
 """Flags for labs of tests alone: benchmarks have those that a cluster has by default."""
 _RUN = "KUBE_NFTLB_TEST_RUN"
 """The id of the run: that of its first process, which its workers inherit."""
+_of_group: dict[str, ExitStack] = {}
+"""What ends with tests that stay together, by the name of their group."""
 
 
 def run_id() -> str:
@@ -75,6 +78,27 @@ def shared(kind: str, prepare: Callable[[Lab], None] = lambda _: None, **options
         return lab
 
 
+def end(kind: str) -> None:
+    """Stop a lab of this kind, and forget that there was one."""
+    with _locked(kind) as outcome:
+        Lab.remove(_name(kind))
+        outcome.unlink()
+
+
+def with_last_of(nodeid: str) -> ExitStack:
+    """What ends after the last of the tests that stay together with this one, which one process runs.
+
+    A lab that nobody uses any more takes several per cent of a processor.
+    """
+    return _of_group.setdefault(distribution.together(nodeid), ExitStack())
+
+
+def end_group(nodeid: str) -> None:
+    """End what was to end with the last of the tests that stay together with this one."""
+    with _of_group.pop(distribution.together(nodeid), ExitStack()):
+        pass
+
+
 @contextmanager
 def timed(what: str) -> Iterator[None]:
     """Note how many seconds the start of a lab took, for the table at the end of the run."""
@@ -121,4 +145,5 @@ def logs() -> Iterator[Path]:
     """The logs of the shared labs, whose names end in the run's id, and of this process' own, which end in its id."""
     root = LabFiles.of("any").root.parent
     for run in {run_id(), str(os.getpid())}:
-        yield from root.glob(f"*-{run}/logs/*.log")
+        with suppress(FileNotFoundError):  # another process ends its lab at this moment
+            yield from list(root.glob(f"*-{run}/logs/*.log"))

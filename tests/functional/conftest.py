@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import engine, labs
-from tests.functional import stage
+from tests.functional import leftovers, stage
 from tests.functional.cluster import Cluster
 from tests.functional.stage import Stage
 
@@ -52,7 +52,10 @@ def _engine(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    item.stash[_SIZES] = {log: log.stat().st_size for log in labs.logs()}
+    item.stash[_SIZES] = sizes = {}
+    for log in labs.logs():
+        with contextlib.suppress(FileNotFoundError):  # another process has ended its lab
+            sizes[log] = log.stat().st_size
     return (yield)
 
 
@@ -64,7 +67,7 @@ def pytest_runtest_makereport(
     item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
     if call.when == "call" and report.failed:
         for log in sorted(labs.logs()):
-            with log.open(errors="replace") as opened:
+            with contextlib.suppress(FileNotFoundError), log.open(errors="replace") as opened:
                 opened.seek(item.stash[_SIZES].get(log, 0))
                 if lines := [line[:_WIDTH] for line in opened.read().splitlines()[-_LINES:]]:
                     report.sections.append((f"the end of {log.stem} of {log.parent.parent.name}", "\n".join(lines)))
@@ -96,6 +99,12 @@ def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
         kind += f"-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     if kind not in _used:
         _used[kind] = Used(Cluster(labs.shared(kind, **options)), [])
+        if folder in _DISTURBING:
+
+            def forget() -> None:
+                _used.pop(kind).cluster.close()
+
+            leftovers.end_with_group(request.node.nodeid, kind, _used[kind].cluster.lab, forget)
     return _used[kind]
 
 

@@ -1,15 +1,16 @@
 """What tests have left in the labs that they share, and what the API server refused our programs there.
 
-Looked for once, when all tests are over.
+Looked for once in each lab, when all its tests are over.
 """
 
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from lab.lab import Lab
+from tests import labs as shared
 from tests.functional.cluster import Cluster
 
 _KNOWS_NO_ROLES = '\\"system:discovery\\" not found'
@@ -38,6 +39,21 @@ def found(labs: Iterable[Lab]) -> Iterator[str]:
             # The API server says this also of an Event in a namespace that is being deleted.
             if lines := [line for line in refused(log.read_text(), began) if "being terminated" not in line]:
                 yield f"the API server refused what {log.stem} of the lab {lab.name} needs: {lines[0]}"
+
+
+def end_with_group(nodeid: str, kind: str, lab: Lab, forget: Callable[[], None]) -> None:
+    """Stop the shared lab of a kind after the last of the tests that stay together with this one, which alone use it.
+
+    Before that ``forget`` is called, once it was looked for what they left: AssertionError says what.
+    """
+
+    def end() -> None:
+        kept = list(found([lab]))
+        forget()
+        shared.end(kind)
+        assert not kept, "\n".join(kept)
+
+    shared.with_last_of(nodeid).callback(end)
 
 
 def beginnings(log: str, year: int) -> list[datetime]:

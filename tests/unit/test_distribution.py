@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import slow
+from tests import labs, slow
 from tests.distribution import ROOT, order, together
 
 IMAGE = "tests/image/test_image.py::test_a"
@@ -56,3 +56,13 @@ def test_the_slow_tests_are_there() -> None:
         file, _, function = nodeid.partition("[")[0].partition("::")
         assert f"def {function}(" in (ROOT / file).read_text(), "python -m tests.slow leaves out what is gone"
         assert seconds > 0
+
+
+def test_what_tests_share_that_stay_together_ends_with_the_last_of_them() -> None:
+    ended: list[str] = []
+    labs.with_last_of(LAB).callback(ended.append, "gateway")
+    labs.end_group(CHAIN)
+    assert ended == []
+    labs.end_group(SAME_LAB)
+    labs.end_group(LAB)
+    assert ended == ["gateway"]

@@ -12,6 +12,7 @@ import pytest
 
 from lab.lab import Lab
 from tests import engine, labs
+from tests.functional import leftovers
 from tests.functional.cluster import eventually
 from tests.functional.conformance.testbed import (
     CLIENT,
@@ -91,6 +92,8 @@ def bed(request: pytest.FixtureRequest, _beds: dict[str, Testbed]) -> Testbed:
         settings = {**SETTINGS, "operator": {**SETTINGS["operator"], **engine.OPERATOR}}
         lab = labs.shared(kind, _prepare, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=settings)
         _beds[kind] = Testbed(lab)
+        if kind != "conformance":
+            leftovers.end_with_group(request.node.nodeid, kind, lab, lambda: _beds.pop(kind).close())
     return _beds[kind]
 
 
