@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -71,10 +71,17 @@ class Prometheus:
         return sum(value for _, value in self.query(expression))
 
     def becomes(self, expression: str, value: float) -> None:
-        eventually(lambda: self.value(expression) == value, f"{expression} is {value}", seconds=60)
+        self._eventually(lambda: self.value(expression) == value, expression, f"is {value}")
 
     def becomes_more(self, expression: str, value: float) -> None:
-        eventually(lambda: self.value(expression) > value, f"{expression} is more than {value}", seconds=60)
+        self._eventually(lambda: self.value(expression) > value, expression, f"is more than {value}")
+
+    def _eventually(self, check: Callable[[], bool], expression: str, what: str) -> None:
+        # The process that counts traffic yields to all others: on a busy machine it begins late.
+        try:
+            eventually(check, f"{expression} {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has {self.query(expression)}") from None
 
 
 def configuration(cluster: Cluster) -> dict[str, Any]:

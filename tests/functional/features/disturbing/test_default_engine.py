@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
+import pytest
+
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.features.test_engines import are_served_by
@@ -27,6 +29,8 @@ def operator_with(cluster: Cluster, engine: str) -> Iterator[None]:
         process.communicate(timeout=20)
 
 
+# Three operators start, one after the other, two of them beside two clients that never rest.
+@pytest.mark.timeout(300)
 def test_all_farms_move_at_once_by_an_upgrade_of_the_chart(cluster: Cluster, namespace: str, client: str) -> None:
     services = [f"web-{number}" for number in range(10)]
     cluster.lab.stop("operator")

@@ -198,6 +198,7 @@ def test_an_nftlb_that_is_away_is_told_and_warned_of(cluster: Cluster, prometheu
     prometheus.becomes(alert, 0)
 
 
+@pytest.mark.timeout(300)
 def test_the_traffic_of_a_farm_and_its_backends_is_counted(
     cluster: Cluster, namespace: str, client: str, prometheus: Prometheus
 ) -> None:
