@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: key(item.nodeid))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
     """End what tests shared that stay together, after the last of them."""
-    if nextitem is None or distribution.together(nextitem.nodeid) != distribution.together(item.nodeid):
-        labs.end_group(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or distribution.together(nextitem.nodeid) != distribution.together(item.nodeid):
+            labs.end_group(item.nodeid)
 
 
 class _Watch:
@@ -77,7 +81,7 @@ class _Watch:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None, "pytest's own"
         try:
-            for what in leftovers.found(labs.running()):
+            for what in (*labs.leftovers(), *leftovers.found(labs.running())):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
                 reporter.write_line(f"\nFAILED at the end: {what}")
         finally:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,18 @@ def starts() -> list[tuple[str, float]]:
         if file.exists()
         else []
     )
+
+
+def note_leftovers(found: Iterable[str]) -> None:
+    """Note what tests have left in a lab that ends before the run."""
+    with (_folder() / "kept").open("a") as kept:
+        kept.writelines(f"{each}\n" for each in found)
+
+
+def leftovers() -> list[str]:
+    """What was noted so, in any process."""
+    file = _folder() / "kept"
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def running() -> list[Lab]:

@@ -221,9 +221,21 @@ table inet seen {
 """
 
 
-async def test_a_number_left_in_the_priority_of_a_packet_does_not_leave_the_node(node: Node) -> None:
-    await apply(node, [web("default", VIPS[0], *ENDPOINTS)])
-    nft(LEAVING)
+SOURCE = """
+table inet seen {
+    chain source { type nat hook postrouting priority 90; ip daddr 10.244.0.0/24 snat ip to 10.244.0.5; }
+}
+"""
+"""As the agent table has it for farms with a source address: packets that it translates meet no further chain."""
+
+
+@pytest.mark.parametrize("source", ["", SOURCE], ids=["masqueraded", "source address"])
+@pytest.mark.parametrize("persistence", ["none", "srcip"])
+async def test_a_number_in_the_priority_of_a_packet_does_not_leave_the_node(
+    node: Node, persistence: str, source: str
+) -> None:
+    await apply(node, [web("default", VIPS[0], *ENDPOINTS, persistence=persistence)])
+    nft(LEAVING + source)
     for client in CLIENTS:
         ask(VIPS[0], source=client)
     counted = {line.split('"')[1]: line for line in listed("table inet seen").splitlines() if "comment" in line}

@@ -12,6 +12,8 @@ from kube_nftlb.netfilter.table_text import ADDRESS_TYPE, FAMILIES, HAS_PORTS, N
 
 _PRIORITY = -105
 """Before nftlb translates (-100): a farm that moves between the engines is served by this one while both have it."""
+_RESET_PRIORITY = 85
+"""Before source addresses of farms (90): no further chain sees a packet whose source is translated."""
 _MASQUERADE_PRIORITY = 95
 """After source addresses of farms (90), before nftlb masquerades (100)."""
 
@@ -142,9 +144,10 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield f"masquerading-{family}", "", tuple(_masquerading(family))
     by_family = ", ".join(f"{name} : goto masquerading-{family}" for family, name in NFPROTO.items())
     translated = f"ct status dnat meta nfproto vmap {{ {by_family} }}"
+    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (translated,)
     # The number would choose a traffic class.
-    forgotten = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
-    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (forgotten, translated)
+    reset = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
+    yield "reset-priority", _hook("postrouting", _RESET_PRIORITY), (reset,)
 
 
 def _numbered(family: TableFamily) -> Iterator[tuple[str, str, tuple[str, ...]]]:
