@@ -46,6 +46,14 @@ BASE_CHAINS = {
 }
 """The chain that looks each map up, once a farm needs it."""
 MAPS = tuple(BASE_CHAINS)
+BASE_RULES = {
+    "filter": ("meta; cmp; ct; meta",),
+    "prerouting": ("ct; bitwise; cmp; meta; cmp; ct; meta",),
+    "postrouting": ("ct; cmp; meta; ct", "ct; bitwise; cmp; masq", "ct; lookup; nat"),
+    "output-filter": (),
+    "output-nat": (),
+}
+"""The other rules of the chains that farms share, in order: the names of their expressions. nftlb writes them once."""
 
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 

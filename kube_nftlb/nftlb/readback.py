@@ -24,6 +24,15 @@ _IMMEDIATE_DATA = 2
 _ELEMENT_EXPIRATION = 5
 
 
+class BaseRules(NamedTuple):
+    """The rules of the chains that farms share."""
+
+    looked_up: set[str]
+    """The maps of listeners that their chain looks up."""
+    others: dict[str, tuple[str, ...]]
+    """The other rules of each chain, as ``layout.BASE_RULES`` has them."""
+
+
 class TimedSession(NamedTuple):
     """A client as the kernel has it, the full mark of its backend, and the time until it expires, in ms."""
 
@@ -95,13 +104,18 @@ class NftlbReader(RulesetReader):
             found.update(self._known[map_].values())
         return found
 
-    async def base_rules(self, family: layout.TableFamily) -> set[str]:
-        """Return the maps of listeners that their base chain looks up; the others have no effect."""
-        chains = {
-            chain: [looked_up(expression) for expression in await self.expressions(family, layout.TABLE, chain)]
-            for chain in set(layout.BASE_CHAINS.values())
-        }
-        return {name for name, chain in layout.BASE_CHAINS.items() if layout.map_name(name, family) in chains[chain]}
+    async def base_rules(self, family: layout.TableFamily) -> BaseRules:
+        """Return the rules of the chains that farms share; maps of listeners that none looks up have no effect."""
+        maps = {layout.map_name(name, family): name for name in layout.MAPS}
+        found = BaseRules(set(), dict.fromkeys(layout.BASE_RULES, ()))
+        for chain in layout.BASE_RULES:
+            async for rule in rules.read(self._netfilter, family, layout.TABLE, chain, whole=True):
+                names = {maps[name] for name in map(looked_up, rule.expressions) if name in maps}
+                if looked := {name for name in names if layout.BASE_CHAINS[name] == chain}:
+                    found.looked_up.update(looked)
+                else:
+                    found.others[chain] += ("; ".join(name for name, _ in rule.named),)
+        return found
 
     async def sessions(self, family: layout.TableFamily, map_: str) -> dict[bytes, int]:
         """Return a map of sessions: clients as the kernel has them, and the marks of their backends."""

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb.agent import keep_nat
+from kube_nftlb.agent.table.base import environment
+from kube_nftlb.agent.table.layout import ENVIRONMENT
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests import engine
 from tests.contract.affinity_cost import CROWDS, Crowd, Stopwatch, apply, ordinary
 from tests.contract.nftables_node import VIPS, Node, nft, spec
 from tests.contract.servers import ENDPOINTS
-from tests.contract.test_replacement import connecting
+from tests.contract.test_replacement import SERVICES, connecting
 from tests.functional.faults import suite
 
 FLUSHED = {
@@ -56,6 +58,8 @@ async def test_others_and_an_agents_start_beside_farms_that_remember_clients(
 
 @pytest.mark.parametrize("name", FLUSHED)
 async def test_new_connections_wait_after_a_flush(node: Node, watch: Stopwatch, name: str) -> None:
+    # Else nobody would be refused.
+    await node.table.update({ENVIRONMENT: environment({}, SERVICES)})
     keeping = NftSocket.open()
     await keep_nat.create(keeping)
     await node.engine.begin(dict)

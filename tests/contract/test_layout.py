@@ -14,6 +14,7 @@ from kube_nftlb.api import farm as model
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench, bench
 from tests.contract.conftest import PORT
+from tests.contract.nftables_node import nft
 from tests.views import translated
 
 IPV4: dict[str, Any] = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
@@ -112,6 +113,29 @@ async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, f
     assert next(iter(engine.present)) == odd.name
     await engine.mirror.rebuild()
     assert await engine.verifier.farm("web--http") is None
+    assert await engine.verifier.base() is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "flush chain {family} nftlb postrouting",
+        "delete rule {family} nftlb filter handle 2",
+        "insert rule {family} nftlb prerouting accept",
+        "add rule {family} nftlb output-nat counter",
+        "add rule {family} nftlb output-filter counter",
+    ],
+)
+@pytest.mark.parametrize(("base", "family"), [(IPV4, "ip"), (IPV6, "ip6")], ids=["ipv4", "ipv6"])
+async def test_damage_to_what_farms_share_is_found(
+    engine: Bench, base: dict[str, Any], family: str, damage: str
+) -> None:
+    await bring(engine, farm(**base, backends=BACKENDS[base.get("family", "ipv4")]))
+    nft(damage.format(family=family))
+    drift = await engine.verifier.base()
+    assert drift is not None
+    assert f"the chain {damage.split()[4]} of the table {family} nftlb" in drift
+    await engine.mirror.rebuild()
     assert await engine.verifier.base() is None
 
 

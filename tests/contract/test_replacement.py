@@ -84,12 +84,15 @@ async def upgraded(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_table_of_another_layout_serves_until_this_one_is_whole(upgraded: Node) -> None:
-    with socket.create_connection((VIPS[0], 80)) as open_before:
+    with socket.create_connection((VIPS[0], 80), timeout=10) as open_before:
+        assert open_before.recv(100)
         # A busy machine takes tens of milliseconds for a packet now and then; what was dropped comes after a second.
         with connecting(VIPS[0], patience_s=0.7) as outcomes:
             assert ask(VIPS[0]) in ENDPOINTS
             await upgraded.engine.begin(lambda: changes(many()))
-        assert open_before.recv(100)
+        # The server ends what its client has ended.
+        open_before.shutdown(socket.SHUT_WR)
+        assert open_before.recv(100) == b"", "both directions are still translated"
     assert outcomes.counts.keys() == {"served"}, (outcomes.counts, outcomes.longest_s)
     assert "layout-of-another-version" in listed()
     assert upgraded.engine.sent.keys() == many().keys()

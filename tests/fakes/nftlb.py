@@ -11,7 +11,7 @@ import httpx
 
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
-from kube_nftlb.nftlb.readback import TimedSession
+from kube_nftlb.nftlb.readback import BaseRules, TimedSession
 from tests.fakes.nft import FakeNft, FakeTableReader
 
 KEY = "the-key"
@@ -250,8 +250,8 @@ class FakeKernel(FakeTableReader):
             for listener in self._rules(name).listeners
         }
 
-    async def base_rules(self, family: layout.TableFamily) -> set[str]:
-        return set(layout.BASE_CHAINS)
+    async def base_rules(self, family: layout.TableFamily) -> BaseRules:
+        return BaseRules(set(layout.BASE_CHAINS), dict(layout.BASE_RULES))
 
     async def full_marks(self, family: layout.TableFamily, farm: str) -> dict[int, int]:
         return {target.mark: target.mark for target in self._rules(farm).targets}

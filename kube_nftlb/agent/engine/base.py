@@ -2,8 +2,8 @@
 
 The loop decides what the node is to serve (``sync.decide``), writes what keeps clients out into the agent table, and
 hands the farms to their engines (``sync.apply``). How a farm becomes requests, marks, chains or map elements, and in
-which order, is its engine's business, as are defects and restarts. Engines know nothing of each other, of policies, or
-of what else is in the agent table.
+which order, is its engine's business, as are defects and restarts. Engines know nothing of each other, and
+of policies and the agent table only which listeners are restricted there.
 """
 
 from collections.abc import Callable, Collection, Mapping

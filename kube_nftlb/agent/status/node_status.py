@@ -58,6 +58,8 @@ def node_status(
     if progress.pass_error is not None:
         message = f"the agent cannot program farms, and tries again: {progress.pass_error}"
         said["InSync"] = ("False", "SyncFailed", message)
+        if progress.fails and not progress.engine_error:
+            said["Ready"] = ("False", "SyncFailed", message)
     elif progress.other_lag.done_at is None:
         said["InSync"] = ("False", "Pending", "the agent has started, and has not programmed all farms yet")
     elif progress.pending:

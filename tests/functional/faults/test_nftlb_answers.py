@@ -61,7 +61,7 @@ def test_the_node_says_so_traffic_goes_on_and_it_recovers(cluster: Cluster, web:
         proxy.spoil = nftlb_proxy.as_it_is
         began = time.monotonic()
         if spoil is nftlb_proxy.no_effect and not suite.LONG:
-            # A farm that the kernel has not is tried again when it changes, or else in a minute.
+            # A farm that the kernel has not is tried again when it changes, or else ever less often.
             cluster.apply(late({"engine": "nftlb", "scheduler": "weight"}))
         pods, vip = cluster.pods("web", namespace), cluster.vip(name, namespace)
         eventually(lambda: cluster.answers(web.client, vip) == set(pods), f"{name} is served", SERVED_WITHIN_S)

@@ -9,6 +9,7 @@ from kube_nftlb.agent.engine.snapshot_file import PerFarmCache
 from kube_nftlb.netfilter.readback import TableReader, confirmed
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
+from kube_nftlb.nftlb.readback import BaseRules
 
 
 class RulesReader(TableReader, SessionReader, Protocol):
@@ -23,8 +24,8 @@ class RulesReader(TableReader, SessionReader, Protocol):
     async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
         """Return every element of the maps of listeners."""
 
-    async def base_rules(self, family: layout.TableFamily) -> set[str]:
-        """Return the maps of listeners that their base chain looks up."""
+    async def base_rules(self, family: layout.TableFamily) -> BaseRules:
+        """Return the rules of the chains that farms share."""
 
 
 class Verifier:
@@ -50,7 +51,7 @@ class Verifier:
 
     async def has_rules(self) -> bool:
         """Return True if the kernel has rules of nftlb."""
-        return any([await self._reader.base_rules(family) for family in layout.FAMILIES])
+        return any([(await self._reader.base_rules(family)).looked_up for family in layout.FAMILIES])
 
     async def leftover(self, farm: objects.Farm) -> str | None:
         """Return what the kernel still has of a farm that nftlb has deleted, or None."""
@@ -86,6 +87,12 @@ class Verifier:
                 return f"listeners that are missing in the kernel: {len(missing)} of {len(wanted)}"
             if extra := found - wanted:
                 return f"listeners in the kernel that should not be there: {len(extra)}"
-            if unused := {entry.map for entry in wanted} - await self._reader.base_rules(family):
+            base = await self._reader.base_rules(family)
+            if unused := {entry.map for entry in wanted} - base.looked_up:
                 return f"the lookup in the map {min(unused)} of the table {family} nftlb is missing"
+            chains = {layout.BASE_CHAINS[entry.map] for entry in wanted}
+            # What is translated may be masqueraded.
+            for chain in chains | ({"postrouting"} if "prerouting" in chains else set()):
+                if base.others[chain] != layout.BASE_RULES[chain]:
+                    return f"the chain {chain} of the table {family} nftlb has other rules than nftlb's"
         return None

@@ -101,6 +101,17 @@ def is_served(cluster: Cluster, client: str, web: str) -> bool:
     return len(cluster.answers(client, web, 80, "--timeout", "0.3")) == 3
 
 
+@pytest.mark.usefixtures("web")
+def test_damage_to_what_nftlb_masquerades_is_repaired(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    cluster.nft(node, "flush chain ip nftlb postrouting")
+
+    def masquerades() -> bool:
+        return "masquerade" in cluster.lab.exec(node, "nft", "list", "chain", "ip", "nftlb", "postrouting").stdout
+
+    eventually(masquerades, "it masquerades again", 10)
+
+
 @pytest.mark.engines
 def test_damage_beside_a_change_of_ours_is_repaired(cluster: Cluster, namespace: str, client: str, web: str) -> None:
     for scheduler in ("weight", "symhash", "rr"):
