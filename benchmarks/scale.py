@@ -144,7 +144,7 @@ class _Steps:
             self._add(endpoints, series.MEANWHILE, "ms", single * 1000)
         if self._subject.ours:
             right_s = await self._until_statuses_are_right(endpoints) - there
-            self._add(endpoints, "in the kernel until all statuses are right", "s", right_s)
+            self._add(endpoints, series.STATUSES_RIGHT, "s", right_s)
         await self._settled()
         for name, after in usages(self._lab).items():
             self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)

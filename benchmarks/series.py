@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.records import REPEATS, Parameter, Record
 
 ALL_THERE = "all in the kernel"
+STATUSES_RIGHT = "in the kernel until all statuses are right"
 AFTER_WRITES = "all in the kernel after the last write"
 SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
 OPERATOR_STARTED = "started until a new Service has its farm"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import cost, packets, series, stats
+from benchmarks import cost, packets, series, stats, status
 from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
@@ -116,6 +116,14 @@ _LIMITED = (
              (("cost", PEAK), ("scale", PEAK)), {"services": 1000, "process": "agent"}, 250, " MB"),
     _Limited("An idle agent with 1,000 Services: less than 1 % of a core", _ENGINES,
              (("cost", "processor time"),), {"services": 1000, "load": "idle", "process": "agent"}, 1, " %"),
+    _Limited("Counts of farms, 5 changes a second over 200: 99 of 100 right within 1 s", _ENGINES,
+             (("status", status.SHOWN),),
+             {"services": 200, "changes per s": 5, "quantile": 0.99}, 1000, " ms"),
+    _Limited("Counts of farms, 10 changes a second over 50: all right within 5 s", _ENGINES,
+             (("status", status.SHOWN),),
+             {"services": 50, "changes per s": 10, "quantile": 1.0}, 5000, " ms"),
+    _Limited("8,000 Services at once: all statuses right within 30 s after the kernel has them", (NFTABLES,),
+             (("scale", series.STATUSES_RIGHT),), {"services": 8000}, 30, " s"),
     _Limited("The operator, started anew, takes 8,000 Services in less than 15 s", (NFTLB,),
              (("intake", series.OPERATOR_STARTED),), {"services": 8000}, 15, " s"),
 )  # fmt: skip
