@@ -76,13 +76,13 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 def banned(found: list[Module], words: dict[str, str]) -> Iterator[str]:
-    """Yield a message for each name that a banned word is; underscores around it do not count.
+    """Yield a message for each name that a banned word is, also of a module, whatever its case and underscores are.
 
     ``words`` are the banned words, with what to say instead.
     """
     for module in found:
-        for name, line in _names(module.tree):
-            if (plain := name.strip("_")) in words:
+        for name, line in ((module.path.stem, 1), *_names(module.tree)):
+            if (plain := name.strip("_").lower()) in words:
                 yield f"{module.path}:{line}: the name {name!r} is banned; instead: {words[plain]}"
 
 

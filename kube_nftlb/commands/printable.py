@@ -2,9 +2,9 @@
 
 from typing import Final
 
-_KEPT: Final = "\n\t"
+_WHITESPACE: Final = "\n\t"
 
 
 def printable(text: str) -> str:
     """Return a text with a question mark for each character that is not printed, but for ends of lines and tabs."""
-    return "".join(letter if letter.isprintable() or letter in _KEPT else "?" for letter in text)
+    return "".join(letter if letter.isprintable() or letter in _WHITESPACE else "?" for letter in text)

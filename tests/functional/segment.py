@@ -24,7 +24,15 @@ POOL: dict[str, Any] = {
     "apiVersion": "kube-nftlb.io/v1alpha1",
     "kind": "NftlbAddressPool",
     "metadata": {"name": "segment"},
-    "spec": {"ranges": ["172.31.0.100-172.31.0.199", "fd00:31::100/120", "fd00:31::1:0/112"]},
+    "spec": {
+        "ranges": [
+            "172.31.0.100-172.31.0.199",
+            "fd00:31::100/120",
+            "fd00:31::1:0/112",
+            "172.31.2.0/24",
+            "fd00:31::2:0/112",
+        ]
+    },
 }
 _FORGET_EVERY_S = 0.1
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from kube_nftlb.announce.bgp.left import Either, Left
+from kube_nftlb.announce.bgp.earlier_routes import EarlierRoutes, Union
 from kube_nftlb.announce.bgp.routes import Address, Changes, Route, Routes, changes
 from kube_nftlb.announce.ownership.address import Act
 from kube_nftlb.announce.waiting import until_done
@@ -54,7 +54,7 @@ class Routing:
         self._clock = clock
         self._on_change = on_change
         self._on_read = on_read
-        self._earlier: Left | None = None
+        self._earlier: EarlierRoutes | None = None
         self._addresses: Mapping[str, Address] | None = None
         self._are_all = True
         self._changed = asyncio.Event()
@@ -68,7 +68,7 @@ class Routing:
     @property
     def routed(self) -> Container[str] | None:
         """Return the addresses that have a route, also by an earlier agent; None until the table was read."""
-        return Either(self._routes.routed, self._earlier) if self._earlier is not None else None
+        return Union(self._routes.routed, self._earlier) if self._earlier is not None else None
 
     def facts(self, addresses: Mapping[str, Address], *, are_all: bool = True) -> None:
         """Take what is known of addresses, anew whenever it changes.
@@ -98,7 +98,7 @@ class Routing:
     async def run(self) -> None:
         """Keep the routes until cancelled. They stay."""
         actual, read_at = await self._read(), self._clock()
-        self._earlier = Left(actual)
+        self._earlier = EarlierRoutes(actual)
         self._on_read()
         # Until all is known that they depend on, an earlier agent's stay as they are.
         while self._addresses is None:
@@ -108,7 +108,7 @@ class Routing:
             self._changed.clear()
             self._routes.adopt(self._earlier.take(self._addresses))
             if self._are_all:
-                self._earlier = Left()
+                self._earlier = EarlierRoutes()
             wanted, again = self._routes.decide(self._addresses, self._clock())
             wanted |= self._earlier.rest
             if self._clock() >= read_at + _READ_EVERY_S:

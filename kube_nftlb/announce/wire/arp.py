@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from kube_nftlb.announce.wire.heard import Asked, Heard, Told, is_host
+from kube_nftlb.announce.wire.heard import Asked, Heard, Statement, is_host
 
 PROTOCOL: Final = 0x0806
 BROADCAST: Final = b"\xff" * 6
@@ -50,10 +50,10 @@ def read(frame: bytes) -> Heard | None:
         return None
     to_all = bool(to[0] & 1)
     if operation == _REQUEST and sender_ip != ip:
-        statement = Told(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
+        statement = Statement(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
         return Heard(Asked(ip, sender, sender_ip), statement)
     if operation in (_REQUEST, _REPLY) and sender_ip != _UNSPECIFIED:
-        return Heard(None, Told(sender_ip, sender, to_all, operation == _REPLY and target == _NOBODY))
+        return Heard(None, Statement(sender_ip, sender, to_all, operation == _REPLY and target == _NOBODY))
     return None
 
 

@@ -15,7 +15,7 @@ class Asked(NamedTuple):
     """Of who asks; unspecified in a probe before first use."""
 
 
-class Told(NamedTuple):
+class Statement(NamedTuple):
     """Somebody says that it has an address."""
 
     ip: bytes
@@ -30,7 +30,7 @@ class Heard(NamedTuple):
     """A question, a statement, or both: who asks by ARP also tells its own address."""
 
     asked: Asked | None
-    statement: Told | None
+    statement: Statement | None
 
 
 def is_host(mac: bytes) -> bool:

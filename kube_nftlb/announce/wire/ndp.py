@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from kube_nftlb.announce.wire.heard import Asked, Heard, Told, is_host
+from kube_nftlb.announce.wire.heard import Asked, Heard, Statement, is_host
 
 PROTOCOL: Final = 0x86DD
 SOLICITATION, ADVERTISEMENT = 135, 136
@@ -77,7 +77,7 @@ def read(frame: bytes) -> Heard | None:
         return _solicitation(target, source, destination, mac, probes=_SOURCE_MAC not in options)
     if kind == ADVERTISEMENT and not (flags & _SOLICITED and destination[0] == 0xFF):
         outdated = bool(flags & _SOLICITED) and not flags & _OVERRIDE
-        return Heard(None, Told(target, mac, bool(to[0] & 1), outdated))
+        return Heard(None, Statement(target, mac, bool(to[0] & 1), outdated))
     return None
 
 
@@ -86,7 +86,7 @@ def _solicitation(target: bytes, source: bytes, destination: bytes, mac: bytes, 
         # A probe has no option with the sender's link-layer address.
         return Heard(Asked(target, mac, source), None) if probes and destination == group(target) else None
     # Whose address this is tells nothing new of the target, but it does of the source.
-    return Heard(Asked(target, mac, source), Told(source, mac, destination[0] == 0xFF))
+    return Heard(Asked(target, mac, source), Statement(source, mac, destination[0] == 0xFF))
 
 
 def _advertisement(mac: bytes, ip: bytes, flags: int) -> tuple[int, int, bytes, bytes]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kube_nftlb.announce.wire import arp, ndp
 from kube_nftlb.announce.wire.heard import Heard as Said
-from kube_nftlb.announce.wire.heard import Told
+from kube_nftlb.announce.wire.heard import Statement
 from kube_nftlb.announce.wire.messages import (
     HOLD_MAX_S,
     Event,
@@ -187,7 +187,7 @@ class Responder:
     def _outdated(self) -> bool:
         return self._state is not None and self._state.outdated
 
-    def _take_statement(self, link: str, statement: Told, now: float) -> None:
+    def _take_statement(self, link: str, statement: Statement, now: float) -> None:
         """Another host says that it has an address."""
         ip, to_all = statement.ip, statement.to_all
         if ip not in self._concerned:

@@ -87,7 +87,7 @@ class _Ends:
             return
         if event.chain.startswith(table.TRANSLATED):
             self._translated = event.addresses
-        elif event.chain in (table.LEFT, table.DELIVERED):
+        elif event.chain in (table.SENT_ON, table.DELIVERED):
             self._last = event.addresses
             self._delivered = event.chain == table.DELIVERED
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from kube_nftlb.netfilter.tracing import table
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
-from kube_nftlb.netfilter.tracing.table import DELIVERED, LEFT
+from kube_nftlb.netfilter.tracing.table import DELIVERED, SENT_ON
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Packet:
         if not self.events:
             return False
         last = self.events[-1]
-        return last.verdict == "drop" or (table.is_ours(last.table) and last.chain in (DELIVERED, LEFT))
+        return last.verdict == "drop" or (table.is_ours(last.table) and last.chain in (DELIVERED, SENT_ON))
 
     @property
     def last_addresses(self) -> Addresses:

@@ -23,7 +23,7 @@ TRANSLATED: Final = "translated"
 """The chain after the destination was translated."""
 DELIVERED: Final = "delivered"
 """The chain of packets for the node itself, the last one."""
-LEFT: Final = "left"
+SENT_ON: Final = "left"
 """The chain of packets that leave, after the source was translated, the last one."""
 _FIRST: Final = "first"
 _STATE: Final = "state"
@@ -87,7 +87,7 @@ def creation(table: str, flow: Flow) -> Iterator[Message]:
         yield from messages.new_base_chain(table, _STATE + suffix, Hook(hook, _STATE_PRIORITY), states)
         yield from messages.new_base_chain(table, TRANSLATED + suffix, Hook(hook, _LAST_PRIORITY), [])
     yield from messages.new_base_chain(table, DELIVERED, Hook(_INPUT, _LAST_PRIORITY), [])
-    yield from messages.new_base_chain(table, LEFT, Hook(_POSTROUTING, _LAST_PRIORITY), [])
+    yield from messages.new_base_chain(table, SENT_ON, Hook(_POSTROUTING, _LAST_PRIORITY), [])
 
 
 def _traced(flow: Flow, match: bytes) -> Iterator[bytes]:

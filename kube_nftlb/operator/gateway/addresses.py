@@ -15,7 +15,7 @@ from kube_nftlb.operator.gateway.wanted import AddressRequest, ClusterRequest
 ADDRESSES_MAX: Final = 16
 """As many addresses as the CustomResourceDefinition admits, also in a status."""
 _TEXT_MAX = 253
-KEPT: Final = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
+NOTHING_NEW: Final = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
 """What a Gateway asks for that gets nothing new."""
 
 
@@ -33,7 +33,7 @@ def asked(gateway: Gateway, refused: Problem | None = None) -> Asked:
     """Return what a Gateway asks for; ``refused`` is why it is not accepted, whatever that is."""
     found = _asked(gateway)
     unsupported = refused or _parameters(gateway) or found.unsupported
-    return found if unsupported is None else found._replace(request=KEPT, unsupported=unsupported)
+    return found if unsupported is None else found._replace(request=NOTHING_NEW, unsupported=unsupported)
 
 
 def _parameters(gateway: Gateway) -> Problem | None:
@@ -48,12 +48,12 @@ def _asked(gateway: Gateway) -> Asked:
     kinds = {each.type or "IPAddress" for each in addresses} - {"IPAddress"}
     if kinds:
         message = f"spec.addresses: the type {min(kinds)[:253]} is not supported, only IPAddress is"
-        return Asked(KEPT, Problem("UnsupportedAddress", message))
+        return Asked(NOTHING_NEW, Problem("UnsupportedAddress", message))
     try:
         _check_routability(addresses)
         pool, families = _pool(gateway), _families(gateway)
     except ValueError as error:
-        return Asked(KEPT, unclear=str(error))
+        return Asked(NOTHING_NEW, unclear=str(error))
     if not addresses:
         return Asked(AddressRequest(families=families or (None,), pool=pool))
     # What is said of the last ones is theirs whichever addresses they get.
@@ -66,7 +66,7 @@ def _asked(gateway: Gateway) -> Asked:
     if number > ADDRESSES_MAX:
         annotation = f"with the annotation {names.ANNOTATION_GATEWAY_FAMILIES}"
         message = f"spec.addresses: {annotation} it asks for {number} addresses, and may have {ADDRESSES_MAX}"
-        return Asked(KEPT, unclear=message)
+        return Asked(NOTHING_NEW, unclear=message)
     return Asked(request)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kube_nftlb.announce.wire import arp, ndp
-from kube_nftlb.announce.wire.heard import Asked, Heard, Told
+from kube_nftlb.announce.wire.heard import Asked, Heard, Statement
 from tests.unit.announce.frames import ASKED4, ASKED6, CLIENT, CLIENT4, CLIENT6, MAC, OTHER, VIP4, VIP6
 
 NO4, NO6 = bytes(4), bytes(16)
@@ -38,12 +38,12 @@ def test_an_advertisement_has_the_bytes_of_the_standard() -> None:
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
-        (ASK_ARP, Heard(ASKED4, Told(CLIENT4, CLIENT, to_all=True))),
-        (ASK_ARP + bytes(18), Heard(ASKED4, Told(CLIENT4, CLIENT, to_all=True))),
+        (ASK_ARP, Heard(ASKED4, Statement(CLIENT4, CLIENT, to_all=True))),
+        (ASK_ARP + bytes(18), Heard(ASKED4, Statement(CLIENT4, CLIENT, to_all=True))),
         (arp.question(OTHER, VIP4), Heard(Asked(VIP4, OTHER, NO4), None)),
-        (arp.announcement(OTHER, VIP4, reply=False), Heard(None, Told(VIP4, OTHER, to_all=True))),
-        (arp.announcement(OTHER, VIP4, reply=True), Heard(None, Told(VIP4, OTHER, to_all=True))),
-        (arp.answer(OTHER, VIP4, ASKED4), Heard(None, Told(VIP4, OTHER, to_all=False))),
+        (arp.announcement(OTHER, VIP4, reply=False), Heard(None, Statement(VIP4, OTHER, to_all=True))),
+        (arp.announcement(OTHER, VIP4, reply=True), Heard(None, Statement(VIP4, OTHER, to_all=True))),
+        (arp.answer(OTHER, VIP4, ASKED4), Heard(None, Statement(VIP4, OTHER, to_all=False))),
         (ASK_ARP[:41], None),
         (ASK_ARP[:15] + b"\x06" + ASK_ARP[16:], None),
         (ASK_ARP[:22] + b"\xff" * 6 + ASK_ARP[28:], None),
@@ -60,12 +60,12 @@ ASK_NDP = ndp.question(CLIENT, VIP6, CLIENT6, MAC)
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
-        (ASK_NDP, Heard(ASKED6, Told(CLIENT6, CLIENT, to_all=False))),
-        (ASK_NDP + b"trailer", Heard(ASKED6, Told(CLIENT6, CLIENT, to_all=False))),
+        (ASK_NDP, Heard(ASKED6, Statement(CLIENT6, CLIENT, to_all=False))),
+        (ASK_NDP + b"trailer", Heard(ASKED6, Statement(CLIENT6, CLIENT, to_all=False))),
         (ndp.probe(OTHER, VIP6), Heard(Asked(VIP6, OTHER, NO6), None)),
-        (ndp.announcement(OTHER, VIP6), Heard(None, Told(VIP6, OTHER, to_all=True))),
-        (ndp.answer(OTHER, VIP6, ASKED6), Heard(None, Told(VIP6, OTHER, to_all=False))),
-        (ndp.answer(OTHER, VIP6, Asked(VIP6, CLIENT, NO6)), Heard(None, Told(VIP6, OTHER, to_all=True))),
+        (ndp.announcement(OTHER, VIP6), Heard(None, Statement(VIP6, OTHER, to_all=True))),
+        (ndp.answer(OTHER, VIP6, ASKED6), Heard(None, Statement(VIP6, OTHER, to_all=False))),
+        (ndp.answer(OTHER, VIP6, Asked(VIP6, CLIENT, NO6)), Heard(None, Statement(VIP6, OTHER, to_all=True))),
     ],
 )
 def test_ndp_is_read(frame: bytes, expected: Heard) -> None:

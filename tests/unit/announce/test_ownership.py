@@ -13,7 +13,7 @@ from kube_nftlb.announce.ownership.gate import Blocker, Reason
 from kube_nftlb.announce.ownership.node import Address, Ownership
 from kube_nftlb.announce.ownership.records import NOBODY, Record
 from kube_nftlb.announce.wire import arp
-from kube_nftlb.announce.wire.heard import Asked, Told
+from kube_nftlb.announce.wire.heard import Asked, Statement
 from kube_nftlb.announce.wire.heard import Heard as HeardFrame
 from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, Yielded
 from kube_nftlb.announce.wire.responder import Responder
@@ -700,7 +700,7 @@ def test_a_node_that_learns_of_its_own_lease_right_after_it_has_yielded_answers_
     own = LinkAddresses(bytes.fromhex("020000000001"))
     packed, client = bytes((192, 0, 2, 10)), bytes.fromhex("0200000000c8")
     asked = HeardFrame(Asked(packed, client, bytes((192, 0, 2, 99))), None)
-    told = HeardFrame(None, Told(packed, bytes.fromhex("020000000002"), to_all=True))
+    told = HeardFrame(None, Statement(packed, bytes.fromhex("020000000002"), to_all=True))
 
     def tell(now: float) -> float | None:
         outcome = node.decide(now)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.announce.bgp.left import Left
+from kube_nftlb.announce.bgp.earlier_routes import EarlierRoutes
 from kube_nftlb.announce.bgp.routes import GOING_S, Address, Metric, Route, Routes, changes
 from kube_nftlb.announce.bgp.routing import Routing
 from kube_nftlb.announce.ownership.gate import Blocker, Reason
@@ -109,7 +109,7 @@ def test_an_agent_that_ends_has_routers_prefer_others_and_deletes_nothing(routes
 def test_routes_of_an_earlier_agent_go_on(reason: Reason) -> None:
     found = Routes(ME)
     known = address(ONLY_ME, reason)
-    found.adopt(Left([SERVES, GOES]).take([IP]))
+    found.adopt(EarlierRoutes([SERVES, GOES]).take([IP]))
     assert routed(found, known) == {SERVES if reason is Reason.NOT_PROGRAMMED else GOES}
 
 
@@ -130,7 +130,7 @@ def test_a_route_of_an_earlier_agent_goes_if_this_node_is_not_going_to_serve_it(
 
 
 def test_routes_that_are_left_are_for_their_addresses_once() -> None:
-    left = Left([SERVES, GOES, Route("198.51.100.0/24", Metric.GOES), Route("2001:db8::1/128", Metric.SERVES)])
+    left = EarlierRoutes([SERVES, GOES, Route("198.51.100.0/24", Metric.GOES), Route("2001:db8::1/128", Metric.SERVES)])
     assert [ip in left for ip in (IP, "198.51.100.7", "2001:db8::1", "192.0.2.11", "2001:db8::2")] == [
         *(True, True, True),
         *(False, False),

@@ -8,7 +8,7 @@ from kube_nftlb.commands.trace.interpret import interpret
 from kube_nftlb.commands.trace.result import Outcome, TraceResult
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.packets import Packet
-from kube_nftlb.netfilter.tracing.table import LEFT, name
+from kube_nftlb.netfilter.tracing.table import SENT_ON, name
 from tests.unit.commands import trace_recordings as recordings
 
 AT = "test.front"
@@ -132,7 +132,7 @@ def of(*events: Event) -> TraceResult:
 
 
 def left(*addresses: object) -> Event:
-    return Event(1, "inet", TRACE, LEFT, "policy", "accept", "", 0, Addresses(*addresses) if addresses else CAME)  # type: ignore[arg-type]  # as the cases say
+    return Event(1, "inet", TRACE, SENT_ON, "policy", "accept", "", 0, Addresses(*addresses) if addresses else CAME)  # type: ignore[arg-type]  # as the cases say
 
 
 def test_a_packet_that_another_program_translates() -> None:

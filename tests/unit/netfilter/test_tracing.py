@@ -74,7 +74,7 @@ def test_the_packets_of_a_trace_are_told_apart_though_the_kernel_uses_their_ids_
         first(2, 2000),
         # On its way to another interface, a packet gets another id.
         Event(3, "ip", "nftlb", "postrouting", "rule", "accept", "", 14, Addresses("c", 2000, "b", 8080)),
-        Event(3, "inet", TRACE, table.LEFT, "rule", "continue", "", 0, Addresses("n", 4000, "b", 8080)),
+        Event(3, "inet", TRACE, table.SENT_ON, "rule", "continue", "", 0, Addresses("n", 4000, "b", 8080)),
         Event(1, "inet", "kube-nftlb", "refuse", "rule", "drop", "", 2),
         first(1, 3000),
     ):
@@ -100,8 +100,8 @@ def test_packets_of_another_trace_are_not_of_this_one() -> None:
         Event(2, "inet", "kube-nftlb", "refuse", "rule", "drop", "", 2),
         # Its rule comes after ours, whose chain tells nothing of it; the packet gets another id on its way.
         first(3, 3000, OTHER_TRACE, "d"),
-        Event(4, "inet", TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
-        Event(4, "inet", OTHER_TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
+        Event(4, "inet", TRACE, table.SENT_ON, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
+        Event(4, "inet", OTHER_TRACE, table.SENT_ON, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
         # The other's rule comes before ours, whose chain tells that it has no rule for the packet.
         first(5, 5000, OTHER_TRACE, "d"),
         Event(5, "inet", TRACE, "first", "policy", "accept", "", 0, Addresses("d", 5000, "v", 80)),
@@ -109,7 +109,7 @@ def test_packets_of_another_trace_are_not_of_this_one() -> None:
         # The other's gets another id once its source is translated.
         first(6, 6000, OTHER_TRACE, "d"),
         Event(6, "inet", OTHER_TRACE, "translated", "policy", "accept", "", 0, Addresses("d", 6000, "b", 8080)),
-        Event(7, "inet", TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("n", 7000, "b", 8080)),
+        Event(7, "inet", TRACE, table.SENT_ON, "policy", "accept", "", 0, Addresses("n", 7000, "b", 8080)),
     ):
         packets.add(event)
     (packet,) = packets.all
@@ -124,7 +124,7 @@ def test_two_traces_of_the_same_flow_have_the_same_packet() -> None:
         for event in (
             *(first(1, 1000, each) for each in tables),
             *(Event(1, "inet", each, "state", "rule", "goto", table.STATE_NEW, 9) for each in tables),
-            *(Event(1, "inet", each, table.LEFT, "policy", "accept") for each in tables),
+            *(Event(1, "inet", each, table.SENT_ON, "policy", "accept") for each in tables),
         ):
             packets.add(event)
         (packet,) = packets.all

@@ -41,14 +41,30 @@ def test_a_module_that_says_it_is_pure_is_held_to_it(tmp_path: Path, file: str, 
 
 @pytest.mark.parametrize(
     "text",
-    ["told = 1", "def f(told): ...", "def _told(): ...", "for told in (): ...", "x._told = 1", "if (told := 1): ..."],
+    [
+        "told = 1",
+        "def f(told): ...",
+        "def _told(): ...",
+        "for told in (): ...",
+        "x._told = 1",
+        "if (told := 1): ...",
+        "class Told: ...",
+        "_TOLD = 1",
+    ],
 )
 def test_a_banned_name_is_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "a.py").write_text(f"{text}\nTold = told_line = 'told'\n")
-    (message,) = lint.banned(lint.modules(tmp_path, "pkg"), {"told": "message", "Dirty": "Affected"})
+    (tmp_path / "pkg" / "a.py").write_text(f"{text}\nTelling = told_line = 'told'\n")
+    (message,) = lint.banned(lint.modules(tmp_path, "pkg"), {"told": "message", "dirty": "affected"})
     assert message.startswith(f"{tmp_path}/pkg/a.py:1: the name ")
     assert message.endswith("is banned; instead: message")
+
+
+def test_a_banned_name_of_a_module_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "told.py").write_text("x = 1\n")
+    (message,) = lint.banned(lint.modules(tmp_path, "pkg"), {"told": "message"})
+    assert message == f"{tmp_path}/pkg/told.py:1: the name 'told' is banned; instead: message"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.functional.conftest import Used
 from tests.functional.segment import POOL
 
 LEASES = Path(__file__).parents[4] / "charts/kube-nftlb/admission-addresses/address-leases.yaml"
-_NUMBERS = iter(range(150, 200))
+_NUMBERS = iter(range(1, 255))
 _ON = {"KUBE_NFTLB_ADDRESSES": "on"}
 
 
@@ -32,4 +32,4 @@ def _lab() -> Iterator[Used]:
 def pair() -> tuple[str, str]:
     """An IPv4 and an IPv6 address that no Service of an earlier test has, which may be about to go."""
     number = next(_NUMBERS)
-    return f"172.31.0.{number}", f"fd00:31::{number}"
+    return f"172.31.2.{number}", f"fd00:31::2:{number}"

@@ -9,7 +9,7 @@ from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import InKernel, LoadBalancers
-from kube_nftlb.announce.bgp.left import Left
+from kube_nftlb.announce.bgp.earlier_routes import EarlierRoutes
 from kube_nftlb.announce.bgp.routes import GOING_S, Metric, Route, Routes
 from kube_nftlb.announce.bgp.routes import Address as RoutedAddress
 from kube_nftlb.announce.ownership.gate import EXCLUDED, Blocker, Reason
@@ -386,7 +386,7 @@ def test_a_node_goes_on_announcing_by_bgp_when_the_pool_is_gone() -> None:
 
 def test_an_agent_that_begins_goes_on_announcing_by_bgp_though_the_pool_is_gone() -> None:
     found = facts(pools=Pools())
-    known = found.routes(Left([Route("192.0.2.0/28", Metric.SERVES)]))
+    known = found.routes(EarlierRoutes([Route("192.0.2.0/28", Metric.SERVES)]))
     assert known[VIP].prefix == f"{VIP}/32"
 
 

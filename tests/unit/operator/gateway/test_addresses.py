@@ -23,7 +23,7 @@ from tests.unit.operator.gateway.objects import (
     world,
 )
 
-KEPT = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
+NOTHING_NEW = AddressRequest(families=(), only_kept=True, cluster=ClusterRequest(only_kept=True))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_gateway_asks_for_addresses(addresses: Any, annotations: dict[str, str
 def test_an_address_of_another_type_is_not_supported(addresses: Any) -> None:
     found = decided([gateway(addresses=addresses)], [route()], addresses={})
     assert of_gateway(found) == {"Accepted": ("False", "UnsupportedAddress"), "Programmed": ("False", "Invalid")}
-    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    assert (found.requests, found.farms) == ({GATEWAY: NOTHING_NEW}, {})
     served = decided([gateway(addresses=addresses)], [route()])
     assert of_gateway(served) == of_gateway(found)
     assert len(served.farms) == 1, "a mistake takes nothing from clients"
@@ -105,7 +105,7 @@ def test_what_cannot_be_understood_gets_no_address_and_loses_none(addresses: Any
     strange = gateway(addresses=addresses, annotations=annotations)
     found = decided([strange], [route()], addresses={GATEWAY: AddressState()})
     assert of_gateway(found) == {"Accepted": ("True", "Accepted"), "Programmed": ("False", "AddressNotAssigned")}
-    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    assert (found.requests, found.farms) == ({GATEWAY: NOTHING_NEW}, {})
     served = decided([strange], [route()])
     assert of_gateway(served) == of_gateway(found)
     assert len(served.farms) == 1, "a mistake takes nothing from clients"
@@ -116,7 +116,7 @@ def test_a_gateway_asks_for_no_more_addresses_than_its_status_can_have(routabili
     addresses = [*({"value": f"192.0.2.{number}", "routability": routability} for number in range(15)), {}]
     assert of_gateway(decided([gateway(addresses=addresses)]))["Programmed"] == ("True", "Programmed")
     found = decided([gateway(addresses=addresses, annotations={"kube-nftlb.io/ip-families": "ipv4,ipv6"})])
-    assert found.requests == {GATEWAY: KEPT}
+    assert found.requests == {GATEWAY: NOTHING_NEW}
     status = found.gateways[GATEWAY]
     assert status is not None
     assert status.conditions[1].reason == "AddressNotAssigned"
@@ -133,7 +133,7 @@ def test_with_parameters_a_gateway_is_not_accepted_and_keeps_what_it_has(*, of_c
     classes = [gateway_class(**parameters) if of_class else gateway_class()]
     found = decided([strange], [route()], classes=classes, addresses={})
     assert of_gateway(found) == {"Accepted": ("False", "InvalidParameters"), "Programmed": ("False", "Invalid")}
-    assert (found.requests, found.farms) == ({GATEWAY: KEPT}, {})
+    assert (found.requests, found.farms) == ({GATEWAY: NOTHING_NEW}, {})
     served = decided([strange], [route()], classes=classes)
     assert of_gateway(served) == of_gateway(found)
     assert len(served.farms) == 1, "a mistake takes nothing from clients"

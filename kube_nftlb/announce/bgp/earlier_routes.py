@@ -9,7 +9,7 @@ from kube_nftlb.announce.bgp.routes import Metric, Route
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Left:
+class EarlierRoutes:
     """Routes, and whether an address is of one: of its own, or of an aggregate."""
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
@@ -45,7 +45,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Either:
+class Union:
     """What is in one of two."""
 
     one: Container[str]
