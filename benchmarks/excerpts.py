@@ -114,8 +114,8 @@ def _size_row(
     """Return a row of what programs needed; ``of`` is a scenario and its metric."""
     cells = []
     for subject, programs in _SIZED.values():
-        found = [series.values_at(groups, *of, {**where, "process": name}, subject) for name in programs]
-        cells.append(f"{sum(map(max, found)):{number_format}}" if all(found) else targets.NOT_MEASURED)
+        total = headline.summed(groups, of, where, subject, programs)
+        cells.append(f"{total:{number_format}}" if total is not None else targets.NOT_MEASURED)
     return f"| {text} | {' | '.join(cells)} |"
 
 

@@ -1,6 +1,6 @@
 """The table of the first screen: what users notice, beside kube-proxy. Computation only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import packets, series, stats
@@ -103,18 +103,25 @@ def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]
 
 def values_of(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
     """Return the values of a row and a subject; none if it was not measured."""
+    of = (headline.scenario, headline.metric)
     name = subject + headline.suffix if Subject(subject).ours else subject
     if (programs := _GROUPS.get(headline.process)) is not None:
-        parts = [_of_process(groups, headline, subject, process) for process in programs[subject]]
-        return [sum(map(max, parts))] if all(parts) else ()
+        total = summed(groups, of, headline.where, subject, programs[subject])
+        return [total] if total is not None else ()
     if headline.process:
-        return _of_process(groups, headline, subject, headline.process)
-    return series.values_at(groups, headline.scenario, headline.metric, headline.where, name)
+        return series.values_at(groups, *of, {**headline.where, "process": headline.process}, subject)
+    return series.values_at(groups, *of, headline.where, name)
 
 
-def _of_process(groups: Groups, headline: Headline, subject: str, process: str) -> Sequence[float]:
-    where = {**headline.where, "process": process}
-    return series.values_at(groups, headline.scenario, headline.metric, where, subject)
+def summed(
+    groups: Groups, of: tuple[str, str], where: Mapping[str, Parameter], subject: str, programs: Iterable[str]
+) -> float | None:
+    """Return what programs needed together, each at its most, or None if one was not measured.
+
+    ``of`` is a scenario and its metric.
+    """
+    parts = [series.values_at(groups, *of, {**where, "process": each}, subject) for each in programs]
+    return sum(map(max, parts)) if all(parts) else None
 
 
 def ratio(headline: Headline, values: Mapping[str, Sequence[float]], subject: str) -> stats.Interval | None:

@@ -1,6 +1,10 @@
 """Parts of sentences that several messages have."""
 
 from collections.abc import Sequence
+from typing import Final
+
+IF_IT_LASTS: Final = "; if it lasts, "
+"""Comes before the advice in a condition's message."""
 
 
 def some_of(names: Sequence[str], most: int = 3, what: str = "") -> str:

@@ -4,13 +4,13 @@ import asyncio
 import time
 from typing import Protocol
 
-_REST = 4
-_REST_MIN_S, _REST_MAX_S = 0.1, 10.0
 
+def rest_s(took_s: float, times: float = 4, least_s: float = 0.1, most_s: float = 10.0) -> float:
+    """Return how long to rest after work that may keep the node busy: so many times as long as it took, within bounds.
 
-def rest_s(took_s: float) -> float:
-    """Return how long to rest after work that may keep the node busy, so that it has a fifth of the time at most."""
-    return min(max(_REST_MIN_S, _REST * took_s), _REST_MAX_S)
+    So by default it has a fifth of the time, unless it takes longer than 2.5 s.
+    """
+    return min(max(least_s, times * took_s), most_s)
 
 
 class Clock(Protocol):

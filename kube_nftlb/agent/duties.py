@@ -11,7 +11,7 @@ from kube_nftlb import metrics
 from kube_nftlb.agent import keep_nat
 from kube_nftlb.agent.announcing.announcing import Announcing
 from kube_nftlb.agent.announcing.bird import Bird
-from kube_nftlb.agent.announcing.leftovers import remove_left_routes
+from kube_nftlb.agent.announcing.leftovers import remove_earlier_routes
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
@@ -86,7 +86,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, state.has_failed, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
-    await remove_left_routes(settings)
+    await remove_earlier_routes(settings)
     announcing = None
     if settings.addresses:
         announcing = Announcing(

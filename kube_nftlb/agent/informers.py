@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import __version__, names
+from kube_nftlb import names
 from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
+from kube_nftlb.agent.farm_objects import parse
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.loop_state import LoopState
 from kube_nftlb.agent.sync.progress import Problem
@@ -18,9 +19,8 @@ from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.budgets import Budget, farm_rank, farm_size, policy_rank, policy_size
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.api.unknown import unknown_fields
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
@@ -30,11 +30,8 @@ from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resource_versions import check_listed
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.prose import some_of
 
 Json = dict[str, Any]
-
-_SAY_WHO_CONNECTS = ("spec.addresses", "spec.backendsFrom")
 
 _log = structlog.get_logger()
 
@@ -226,27 +223,6 @@ def _metadata_fingerprint(raw: Json) -> int:
     metadata = raw["metadata"]
     labels = frozenset((metadata.get("labels") or {}).items())
     return hash((metadata.get("uid"), metadata.get("generation"), str(metadata.get("ownerReferences")), labels))
-
-
-def parse(raw: Json) -> Farm | Problem:
-    """Validate a farm object. The API server does too, but perhaps with an older or newer definition.
-
-    A field that is not known has no effect, unless it is one of an address or of a reference to backends: that may say
-    who connects to what.
-    """
-    generation = raw["metadata"].get("generation", 0)
-    try:
-        # Its status is the operator's, perhaps of another version.
-        farm = Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
-    except ValidationError as error:
-        return Problem("Invalid", first_error(error), generation)
-    unknown = tuple(unknown_fields(FarmSpec, raw.get("spec"), "spec"))
-    if unsafe := tuple(path for path in unknown if path.startswith(_SAY_WHO_CONNECTS)):
-        message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
-        return Problem("Invalid", f"{message} to what; upgrade the agents", generation)
-    # One that was served before its route was gone must not stay as it was, so it is no problem, but served otherwise.
-    farm = farm.without_trespass()
-    return farm.model_copy(update={"unknown": unknown}) if unknown else farm
 
 
 def _slice_key(raw: Json) -> SliceKey:

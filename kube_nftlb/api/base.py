@@ -1,5 +1,6 @@
 """Base classes and small types that the models share."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Literal, TypeVar
 
@@ -114,6 +115,11 @@ class Condition(Model):
     message: Annotated[str, Field(description="Why, as a sentence.")] = ""
     observed_generation: Annotated[int, Field(description="The metadata.generation that the condition describes.")] = 0
     last_transition_time: Annotated[str, Field(description="When the status of the condition last changed.")]
+
+    @staticmethod
+    def since(before: Iterable["Condition"], kind: str, status: str, now: str) -> str:
+        """Return the time of the last transition: that of the condition of this type before, if it has this status."""
+        return next((each.last_transition_time for each in before if (each.type, each.status) == (kind, status)), now)
 
 
 class Nftlb:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kube_nftlb import errors, names
-from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.farm_objects import parse
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.agent.resolve import node_farm

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from kube_nftlb.netfilter import destinations, netlink, readback, rules
 from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.netlink import NetfilterClient
+from kube_nftlb.netfilter.nftables import contents
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _TABLE_NAME, _TABLE_HANDLE = 1, 4
@@ -104,5 +105,5 @@ class KernelChains(NetfilterClient):
         payload = readback.set_payload(table, name)
         async with aclosing(self._netfilter.dump(family, netlink.GET_ELEMENTS, payload)) as answers:
             return [
-                destinations.of_element(element) async for answer in answers for element in readback.elements_of(answer)
+                destinations.of_element(element) async for answer in answers for element in contents.elements_of(answer)
             ]

@@ -8,6 +8,7 @@ import struct
 from typing import NamedTuple
 
 from kube_nftlb.netfilter import netlink, readback, rules
+from kube_nftlb.netfilter.nftables import contents
 from kube_nftlb.netfilter.rules import KernelRule
 
 # The types of attributes of expressions, as linux/netfilter/nf_tables.h and nf_tables_compat.h have them.
@@ -58,7 +59,7 @@ def of_rule(rule: KernelRule) -> Destination | None:
         elif name == "meta" and _META_REGISTER in data:
             loaded[data[_META_REGISTER]] = _PROTOCOL, _number(data, _META_KEY)
         elif name == "cmp" and _number(data, _CMP_OPERATION) == _EQUAL and data[_CMP_REGISTER] in loaded:
-            found[loaded[data[_CMP_REGISTER]]] = netlink.find(data[_CMP_DATA], readback.VALUE) or b""
+            found[loaded[data[_CMP_REGISTER]]] = netlink.find(data[_CMP_DATA], contents.VALUE) or b""
         elif name == "match":
             match, info = netlink.name(data.get(_MATCH_NAME)), data.get(_MATCH_INFO, b"")
             if match == "comment":

@@ -10,13 +10,14 @@ from typing import Protocol
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.netfilter import netlink, rules
+from kube_nftlb.netfilter.nftables.contents import ELEMENT_KEY, VALUE, elements_of
 from kube_nftlb.netfilter.nftables.reading import ContentsReader, KernelContents
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
-VALUE, _VERDICT = 1, 2
+_VERDICT = 2
 _VERDICT_CHAIN = 2
-_ELEMENTS_TABLE, _ELEMENTS_SET, ELEMENTS_LIST = 1, 2, 3
-ELEMENT_KEY, ELEMENT_DATA = 1, 2
+_ELEMENTS_TABLE, _ELEMENTS_SET = 1, 2
+ELEMENT_DATA = 2
 
 _ATTEMPTS = 20
 _RETRY_S = 0.05
@@ -82,11 +83,6 @@ class RulesetReader(KernelContents):
 def set_payload(table: str, name: str) -> bytes:
     """Return the attributes that name a set or map in a request."""
     return netlink.text(_ELEMENTS_TABLE, table) + netlink.text(_ELEMENTS_SET, name)
-
-
-def elements_of(answer: bytes) -> list[bytes]:
-    """Return the elements in an answer."""
-    return [element for _, element in netlink.attributes(netlink.find(answer, ELEMENTS_LIST) or b"")]
 
 
 def verdict(element: bytes) -> tuple[bytes, str]:

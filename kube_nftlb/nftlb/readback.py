@@ -4,17 +4,8 @@ from typing import NamedTuple
 
 from kube_nftlb.netfilter import netlink, rules
 from kube_nftlb.netfilter.netlink import NetfilterSocket
-from kube_nftlb.netfilter.nftables.contents import looked_up
-from kube_nftlb.netfilter.readback import (
-    ELEMENT_DATA,
-    ELEMENT_KEY,
-    ELEMENTS_LIST,
-    VALUE,
-    RulesetReader,
-    elements_of,
-    set_payload,
-    verdict,
-)
+from kube_nftlb.netfilter.nftables.contents import ELEMENT_KEY, ELEMENTS_LIST, VALUE, elements_of, looked_up
+from kube_nftlb.netfilter.readback import ELEMENT_DATA, RulesetReader, set_payload, verdict
 from kube_nftlb.nftlb import encoding, layout
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry, Target
 
@@ -38,7 +29,7 @@ class TimedSession(NamedTuple):
 
     key: bytes
     mark: int
-    left_ms: int
+    remaining_ms: int
 
 
 class NftlbReader(RulesetReader):

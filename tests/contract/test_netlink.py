@@ -9,6 +9,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables import contents
 
 ELEMENTS = 20_000
 """More than the kernel puts into the socket's buffer at once."""
@@ -34,7 +35,7 @@ async def netfilter(many: None) -> AsyncIterator[NetfilterSocket]:  # noqa: ARG0
 async def dumped(netfilter: NetfilterSocket) -> int:
     payload = readback.set_payload("test", "many")
     answers = await netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True)
-    return sum(len(readback.elements_of(answer)) for answer in answers)
+    return sum(len(contents.elements_of(answer)) for answer in answers)
 
 
 async def test_everything_is_dumped_after_a_dump_that_was_cancelled(netfilter: NetfilterSocket) -> None:

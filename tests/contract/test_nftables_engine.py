@@ -233,17 +233,17 @@ async def test_a_change_beside_damage_is_made(node: Node, damage: str) -> None:
     assert ask(VIPS[1]) == ENDPOINTS[0]
 
 
-async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: Node, tmp_path: Path) -> None:
+async def test_rules_that_went_while_no_agent_ran_are_back_before_anything_is_known(node: Node, tmp_path: Path) -> None:
     await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
     await node.put("limited", spec(VIPS[1], ENDPOINTS[0]) | {"addresses": [LIMITED]})
     await node.engine.begin(dict)
     await node.engine.aclose()
     nft("flush ruleset")
-    booted = await Node.open(tmp_path)
+    again = await Node.open(tmp_path)
     assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
     # Nothing would keep clients out of it before the agent knows its ranges.
-    assert booted.engine.sent.keys() == {"web"}
-    booted.close()
+    assert again.engine.sent.keys() == {"web"}
+    again.close()
 
 
 async def test_an_agent_that_ends_before_it_knows_what_restricts_farms_does_not_save_them(
@@ -268,11 +268,11 @@ async def test_farms_that_come_after_a_restore_have_numbers_of_their_own(node: N
     await node.engine.begin(dict)
     await node.engine.aclose()
     nft("flush ruleset")
-    booted = await Node.open(tmp_path)
+    again = await Node.open(tmp_path)
     for number in range(2, 4):
-        await booted.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+        await again.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
     assert len(set(re.findall(r"80 : ([0-9a-f]+:[0-9a-f]+)", listed(f"map inet {TABLE} sticky-ip")))) == 4
-    booted.close()
+    again.close()
 
 
 MANY = 6_000

@@ -8,8 +8,7 @@ from kube_nftlb.agent.engine.nftables.layout import listener_key
 from kube_nftlb.agent.table.layout import TABLE, of_listener
 from kube_nftlb.netfilter.netlink import attribute
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
-from kube_nftlb.netfilter.nftables.contents import RuleContents, SetContents, TableContents
-from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
+from kube_nftlb.netfilter.nftables.contents import ELEMENT_KEY, VALUE, RuleContents, SetContents, TableContents
 from kube_nftlb.netfilter.table_text import Element
 
 EVERYBODY = "0.0.0.0-255.255.255.255"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from kube_nftlb import names
 from kube_nftlb.agent import resolve
 from kube_nftlb.agent.engine.nftlb.translate import translate
-from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.farm_objects import parse
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table import base as base_

@@ -1,6 +1,7 @@
 """Have this node announce what it serves: the facts of the loop, the pools and the nodes go to the announcer."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -16,6 +17,7 @@ from kube_nftlb.agent.announcing.nodes import NodeSeen
 from kube_nftlb.agent.announcing.pool_watch import PoolWatch
 from kube_nftlb.agent.announcing.pools import Pools
 from kube_nftlb.agent.announcing.summary import counts, merged, summary
+from kube_nftlb.agent.clock import rest_s
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.load_balancers import wanted
 from kube_nftlb.agent.sync.loop_state import LoopState
@@ -33,8 +35,6 @@ _HAND_OVER_S: Final = 3.0
 _GIVE_UP_S: Final = 1.0
 _GATHER_S: Final = 0.005
 """Changes that come together are looked at together."""
-_REST: Final = 4
-"""So many times as long as a look took, at least, is between two."""
 _LINKS_EVERY_S: Final = 5.0
 _LOOK_S: Final = 0.05
 _BEGIN_WITHIN_S: Final = 10.0
@@ -162,7 +162,7 @@ class Announcing:
             began = time.monotonic()
             self._announcer.facts(self._facts.addresses(self._held), self._facts.working())
             self._inform_routing()
-            await asyncio.sleep(max(_GATHER_S, _REST * (time.monotonic() - began)))
+            await asyncio.sleep(rest_s(time.monotonic() - began, least_s=_GATHER_S, most_s=math.inf))
             await self._changed.wait()
 
     def _inform_routing(self) -> None:

@@ -10,7 +10,7 @@ from kube_nftlb.settings import AgentSettings
 _log = structlog.get_logger()
 
 
-async def remove_left_routes(settings: AgentSettings) -> None:
+async def remove_earlier_routes(settings: AgentSettings) -> None:
     """Remove an earlier agent's routes from all tables but the one that this one keeps, if any. Logs what fails."""
     try:
         await asyncio.to_thread(remove_all, settings.bgp_table if settings.addresses and settings.bgp else None)

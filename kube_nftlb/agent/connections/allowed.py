@@ -157,8 +157,8 @@ class AllowedConnections:
         if new.allowed.connections is None:
             new.leaving, new.cut_at = {}, math.inf
             return
-        kept_before = (earlier and earlier.allowed.connections) or frozenset()
-        ended = kept_before - new.allowed.connections
+        allowed_before = (earlier and earlier.allowed.connections) or frozenset()
+        ended = allowed_before - new.allowed.connections
         new.leaving = {each: at for each, at in new.leaving.items() if each not in new.allowed.connections}
         new.leaving.update((each, now + GRACE_S) for each in ended)
         is_new = earlier is None or earlier.allowed.connections is None or new.listeners != earlier.listeners

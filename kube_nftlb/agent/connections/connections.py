@@ -122,7 +122,7 @@ class Connections:
             await self.look()
 
     async def keep_looking(self) -> None:
-        """Look for connections until cancelled, for a fifth of the time at most."""
+        """Look for connections until cancelled, and rest after each look (``rest_s``)."""
         while True:
             began = self._clock.now()
             self._news.clear()

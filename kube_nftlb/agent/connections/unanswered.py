@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kube_nftlb.agent.clock import rest_s
 from kube_nftlb.agent.connections.allowed import TRANSLATED, has, packed, targets
 from kube_nftlb.agent.endpoints.selection import ANSWERS, answers
 from kube_nftlb.agent.model import NodeFarm
@@ -20,7 +21,8 @@ from kube_nftlb.netfilter.conntrack.filters import Target
 _AT_MOST_EVERY_S: Final = 0.25
 _REST, _REST_MAX_S = 49, 1.0
 """A look costs the kernel 5 to 20 ms, however few connections there are: it walks through all of its table. So looks
-take a fiftieth of the time, but come often enough for first packets, which are repeated after a second, then later.
+take a fiftieth of the time, if they do not take longer; but come often enough for first packets, which are repeated
+after a second, then later.
 """
 
 
@@ -72,7 +74,8 @@ class UnansweredConnections:
 
     def looked(self, began: float, ended: float) -> None:
         """Note when a look began and ended: it is followed by a rest."""
-        self._not_before = max(self._not_before, ended + min(_REST * (ended - began), _REST_MAX_S))
+        rest = rest_s(ended - began, _REST, 0, _REST_MAX_S)
+        self._not_before = max(self._not_before, ended + rest)
 
     def again(self, waiting: Waiting, at: float) -> None:
         """Have connections of these farms looked for again, at a time, but for those that have changed meanwhile."""

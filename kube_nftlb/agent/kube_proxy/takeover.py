@@ -132,9 +132,9 @@ class Takeover:
         if self._removed or not self._stale.issuperset(found):
             message = f"a kube-proxy that does not listen on its ports has written rules: {names}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", message, rules=True)
-        return await self._look_at_left(found, now, self._free_since)
+        return await self._look_at_rules(found, now, self._free_since)
 
-    async def _look_at_left(self, found: Sequence[str], now: float, free_since: float) -> KubeProxy:
+    async def _look_at_rules(self, found: Sequence[str], now: float, free_since: float) -> KubeProxy:
         """Remove the rules that a kube-proxy has left, if they can be."""
         names = ", ".join(found)
         if not self._cleanup:

@@ -1,6 +1,7 @@
 """Count the open connections to backends that drain, for the status of the NftlbNode."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from kube_nftlb import errors
+from kube_nftlb.agent.clock import rest_s
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
@@ -66,7 +68,7 @@ class Drains:
             except Exception:
                 # Whatever it is: without the count the agent serves as well.
                 _log.exception("cannot count connections to draining backends, retrying")
-            await asyncio.sleep(max(INTERVAL_S, _REST * (time.monotonic() - began)))
+            await asyncio.sleep(rest_s(time.monotonic() - began, _REST, INTERVAL_S, math.inf))
 
     async def look(self) -> None:
         """Count once."""

@@ -58,8 +58,6 @@ def node_status(
     if progress.pass_error is not None:
         message = f"the agent cannot program farms, and tries again: {progress.pass_error}"
         said["InSync"] = ("False", "SyncFailed", message)
-        if progress.fails and not progress.engine_error:
-            said["Ready"] = ("False", "SyncFailed", message)
     elif progress.other_lag.done_at is None:
         said["InSync"] = ("False", "Pending", "the agent has started, and has not programmed all farms yet")
     elif progress.pending:
@@ -70,7 +68,7 @@ def node_status(
         said["InSync"] = ("True", "InSync", "all farms are programmed")
     if (proxy := progress.kube_proxy) is not None:
         said["KubeProxyGone"] = (_TRUTH.get(proxy.reason, "False"), proxy.reason, proxy.message)
-    known = {condition.type: condition for condition in before.conditions} if before else {}
+    known = before.conditions if before is not None else ()
     stamp = timestamps.seconds(now)
     return NodeStatus(
         # A failed farm that neither list covers would count as programmed.
@@ -91,8 +89,7 @@ def node_status(
         last_error=(progress.last_error or "")[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),
         conditions=tuple(
-            _condition(kind, status, reason, message, known.get(kind), stamp)
-            for kind, (status, reason, message) in said.items()
+            _condition(kind, status, reason, message, known, stamp) for kind, (status, reason, message) in said.items()
         ),
     )
 
@@ -123,9 +120,8 @@ def _engines(farms: Iterable[SentFarm]) -> NodeEngines:
 
 
 def _condition(
-    kind: str, status: str, reason: NodeReason, message: str, before: Condition | None, now: str
+    kind: str, status: str, reason: NodeReason, message: str, before: Iterable[Condition], now: str
 ) -> Condition:
-    since = before.last_transition_time if before is not None and before.status == status else now
     return Condition.model_validate(
         {
             "type": kind,
@@ -133,6 +129,6 @@ def _condition(
             "reason": reason,
             "message": message[:_ERROR_MAX],
             "observedGeneration": _GENERATION,
-            "lastTransitionTime": since,
+            "lastTransitionTime": Condition.since(before, kind, status, now),
         }
     )

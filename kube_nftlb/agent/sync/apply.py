@@ -44,7 +44,7 @@ class Applier:
         """What the agent table had of farms that have changed since, by owner, when they were last verified."""
 
     async def apply(self, changes: Sequence[FarmChange]) -> Outcome:
-        """Carry out changes."""
+        """Carry out changes. Return what was refused, and whether the rest is to be decided again."""
         changed = [each for each in changes if not each.keep]
         for each in changed:
             self._served.setdefault(each.name, self._engines.sent.get(each.name))

@@ -12,9 +12,8 @@ from kube_nftlb.agent.engine.nftables.layout import listener as listener_of_key
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+from kube_nftlb.netfilter.nftables.contents import ELEMENT_KEY, VALUE, SetContents, TableContents
 from kube_nftlb.netfilter.nftables.reading import ContentsReader
-from kube_nftlb.netfilter.readback import ELEMENT_KEY, VALUE
 from kube_nftlb.netfilter.table_text import Contents
 
 

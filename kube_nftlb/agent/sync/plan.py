@@ -1,5 +1,7 @@
 """Plan a batch: one decision for each farm, and the changes that follow from it. Pure: no I/O, no clock.
 
+A farm on which it cannot decide is logged, and has a problem.
+
 Whatever triggered it, a farm is decided on once. With it come the farms that have an address which it is to get: those
 that cannot change keep it, the others leave it in the same batch.
 """

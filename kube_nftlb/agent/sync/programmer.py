@@ -60,7 +60,7 @@ class Programmer:
         """Farms of an earlier agent that the engines did not let go."""
 
     async def program(self, keys: Collection[FarmKey]) -> Outcome:
-        """Program these farms, and with them those that must leave an address first."""
+        """Program these farms, and with them those that must leave an address first. Return what was refused."""
         environment = {layout.ENVIRONMENT: self._state.environment, layout.POOLS: self._state.pools.contents}
         # If more pools come while the kernel works, they wait for the next time.
         self._state.pools.pending = False
@@ -159,7 +159,10 @@ class Programmer:
         self._refused_since(await self.policies.update(self._clock.now()))
 
     async def withdraw(self, names_: Iterable[str]) -> Outcome:
-        """Withdraw farms from their engines. Policies that keep clients out stay in the agent table."""
+        """Withdraw farms from their engines, and return what was refused.
+
+        Policies that keep clients out stay in the agent table.
+        """
         rules = {name: self.policies.rules(name) for name in names_}
         return await self.applier.apply(
             [FarmChange(name, overlay=None, policies=each, policies_after=each) for name, each in rules.items()]

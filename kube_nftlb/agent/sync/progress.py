@@ -150,8 +150,6 @@ class Progress:
     drift_repaired: int = 0
     pass_error: str | None = None
     """Reason the last pass failed; None if it did not."""
-    fails: bool = False
-    """True if passes have failed for so long that nobody should wait for this node."""
     upkeep_error: str | None = None
     """The engine's last failure beside its farms, such as a file that it cannot write; None if none."""
     engine_error: str | None = None
@@ -217,4 +215,4 @@ class Progress:
     @property
     def news(self) -> tuple[object, ...]:
         """Fields whose change is worth a report while there is no work."""
-        return self.drift_repaired, self.last_error, self.engine_error, self.fails
+        return self.drift_repaired, self.last_error, self.engine_error

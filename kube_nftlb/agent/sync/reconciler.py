@@ -55,8 +55,6 @@ class Reconciler:
         self._repair = Repair(state, self._programmer, engines, table, reader, watch, clock, timing)
         self._verification = Verification(state, self._programmer, self._repair, engines, clock, timing)
         self._adopted = False
-        self._failing_since: float | None = None
-        """The time since which no pass has succeeded."""
         self._stopping = False
         self._maintained_at = float("-inf")
 
@@ -88,8 +86,7 @@ class Reconciler:
             self.progress.began_at = self._clock.now()
             try:
                 await self._pass()
-                self.progress.pass_error, self.progress.fails = None, False
-                self._failing_since = None
+                self.progress.pass_error = None
                 self.progress.engine_error = self._engines.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
@@ -121,9 +118,6 @@ class Reconciler:
         if message != self.progress.pass_error:
             _log.warning("pass failed", error=message)
         self.progress.pass_error = message
-        now = self._clock.now()
-        self._failing_since = self._failing_since if self._failing_since is not None else now
-        self.progress.fails = now - self._failing_since >= self._timing.fails_after_s
         self._report()
         try:
             await self._repair.keep_table(self._clock.now())

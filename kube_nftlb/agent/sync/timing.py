@@ -28,8 +28,6 @@ class Timing:
     """The interval of reading the node's interfaces and pods while a farm depends on them."""
     retry_s: float = 0.2
     """The delay before a retry if the engine does not answer."""
-    fails_after_s: float = 10
-    """An agent that has not been able to program anything for this time is not ready."""
     unexpected_s: float = 1
     """The delay after an unexpected error."""
     back_off_first_s: float = 1

@@ -12,7 +12,7 @@ from kube_nftlb.commands.view import ClusterView, Failure
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.kube.scheduling import runs_on
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import IF_IT_LASTS, some_of
 from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason, NodeReason
 
 _LEASE_OVERDUE = 2
@@ -217,7 +217,7 @@ def _wrong(found: JsonObject, now: datetime) -> bool:
 
 def _of_condition(kind: str, namespace: str, name: str, found: JsonObject, todo: str) -> Finding:
     # Some messages say themselves what to do.
-    message, said, hint = found.get("message", "").partition("; if it lasts, ")
+    message, said, hint = found.get("message", "").partition(IF_IT_LASTS)
     todo = f"if it lasts, {hint}" if said else todo
     return Finding(kind, namespace, name, found["reason"], message, todo, since(found))
 

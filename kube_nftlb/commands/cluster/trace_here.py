@@ -13,9 +13,9 @@ from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.trace.interpret import interpret
 from kube_nftlb.commands.trace.result import Outcome, TraceResult
-from kube_nftlb.netfilter import netlink, readback
+from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import NetfilterSocket
-from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.netfilter.tracing import replies, rules
 from kube_nftlb.netfilter.tracing.events import Event
@@ -130,6 +130,6 @@ async def farm_of(netfilter: NetfilterSocket, flow: Flow) -> str:
         key = messages.element(nftables_layout.listener_key(listener))
         payload = messages.element_list(nftables_layout.TABLE, name, [key])
         for answer in await netfilter.ask("inet", netlink.GET_ELEMENTS, payload):
-            for element in readback.elements_of(answer):
+            for element in contents.elements_of(answer):
                 return netlink.name((netlink.find(element, _USERDATA) or b"\0\0")[2:])
     return ""

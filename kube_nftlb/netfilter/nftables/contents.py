@@ -27,9 +27,9 @@ _CHAIN_DECLARATION = (4, 5, 7)
 _RULE_USERDATA = 7
 _EXPRESSION_NAME, _EXPRESSION_DATA = 1, 2
 _LOOKUP_SET, _LOOKUP_ID = 1, 4
-_ELEMENTS_LIST, _ELEMENTS_ID = 3, 4
+ELEMENTS_LIST, _ELEMENTS_ID = 3, 4
 _LIST_ELEMENT = 1
-_ELEMENT_KEY, _VALUE = 1, 1
+ELEMENT_KEY, VALUE = 1, 1
 _ELEMENT_FLAGS, _RANGE_END = 3, 1
 
 
@@ -132,9 +132,9 @@ def rule(found: KernelRule, sets: Mapping[str, SetContents]) -> RuleContents:
     return RuleContents(found.expressions, {name: sets[name] for name in names}, found.userdata)
 
 
-def listed_elements(answer: bytes) -> Iterator[bytes]:
-    """Yield the elements in an answer."""
-    return (element for _, element in netlink.attributes(netlink.find(answer, _ELEMENTS_LIST) or b""))
+def elements_of(answer: bytes) -> list[bytes]:
+    """Return the elements in an answer."""
+    return [element for _, element in netlink.attributes(netlink.find(answer, ELEMENTS_LIST) or b"")]
 
 
 def _digest(of: SetContents) -> frozenset[bytes]:
@@ -146,7 +146,7 @@ def _digest(of: SetContents) -> frozenset[bytes]:
 
 def ends_nothing(element: bytes) -> bool:
     """Return True if an element is the end of a range below all others, which nft(8) adds to some sets."""
-    key = netlink.find(element, _ELEMENT_KEY, _VALUE) or b""
+    key = netlink.find(element, ELEMENT_KEY, VALUE) or b""
     return not any(key) and bool(int.from_bytes(netlink.find(element, _ELEMENT_FLAGS) or b"", "big") & _RANGE_END)
 
 

@@ -72,5 +72,5 @@ async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[
 async def _elements(netfilter: NetfilterSocket, table: str, name: str) -> frozenset[bytes]:
     payload = messages.element_list(table, name, ())
     answers = await netfilter.ask(_FAMILY, netlink.GET_ELEMENTS, payload, dump=True)
-    found = (each for answer in answers for each in contents.listed_elements(answer))
+    found = (each for answer in answers for each in contents.elements_of(answer))
     return frozenset(each for each in found if not contents.ends_nothing(each))

@@ -1,5 +1,7 @@
 """The status of an NftlbAddressPool. Pure."""
 
+from typing import Literal
+
 from kube_nftlb.api.address_pool import COUNT_MAX, AddressPoolStatus, FamilyCounts
 from kube_nftlb.api.base import FAMILIES, Condition, Family
 from kube_nftlb.operator.addresses.book import Book
@@ -36,14 +38,12 @@ def _counts(pool: Pool, book: Book, family: Family) -> FamilyCounts:
 
 
 def _condition(pool: Pool, kind: str, reason: PoolReason, message: str, now: str) -> Condition:
-    true = reason in ("Valid", "AddressesFree")
-    before = next((each for each in pool.status.conditions if each.type == kind), None)
-    since = before.last_transition_time if before is not None and (before.status == "True") == true else now
+    status: Literal["True", "False"] = "True" if reason in ("Valid", "AddressesFree") else "False"
     return Condition(
         type=kind,
-        status="True" if true else "False",
+        status=status,
         reason=reason,
         message=message,
         observed_generation=pool.metadata.generation,
-        last_transition_time=since,
+        last_transition_time=Condition.since(pool.status.conditions, kind, status, now),
     )

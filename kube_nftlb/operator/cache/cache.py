@@ -48,7 +48,7 @@ class Budgets:
         self.policies: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
 
     def refusal_of_farm(self, key: FarmKey) -> str | None:
-        """Judge a farm."""
+        """Return why a farm is not accepted, for its condition, or None if it fits the budget."""
         if not self.farms.refuses(key):
             return None
         message = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
@@ -56,21 +56,21 @@ class Budgets:
         return f"{message}; those of Services come first, then older ones, and {large}; delete some"
 
     def refusal_of_service(self, key: ServiceKey) -> str | None:
-        """Judge the farms of a Service."""
+        """Return why a Service gets no farms, or None if they fit the budget."""
         if not self.services.refuses(key):
             return None
         message = f"the Services of the namespace need more farms than the {self.limits.farms}"
         return f"{message} that the administrator allows: it is not served, older ones are; each port is a farm or more"
 
     def refusal_of_overrides(self, key: ServiceKey) -> str | None:
-        """Judge what annotations of Pods say in the farms of a Service."""
+        """Return why annotations of Pods have no effect in the farms of a Service, or None if they fit the budget."""
         if not self.overrides.refuses(key):
             return None
         message = f"the annotations of its Pods are ignored: farms of a namespace have {self.overrides_max} overrides"
         return f"{message} at most, one for each annotated Pod in each farm, and older Services come first"
 
     def refusal_of_policy(self, key: PolicyKey) -> str | None:
-        """Judge a policy."""
+        """Return why a policy is not accepted, or None if it fits the budget."""
         if not self.policies.refuses(key):
             return None
         limits = f"{self.limits.policies} policies with {self.limits.policy_ranges} address ranges"

@@ -5,7 +5,7 @@ those with an address that is of another pool now, or of none, as their conditio
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kube_nftlb.api.address_ranges import ip_of
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -18,13 +18,20 @@ from kube_nftlb.operator.cache.cache import Cache
 Json = dict[str, Any]
 
 
+class _Changes(NamedTuple):
+    """How often the cluster's own addresses have changed."""
+
+    others: int
+    cluster_ips: int
+
+
 class PoolChanges:
     """Makes changes to a cache, whose ``addresses`` are ``book``."""
 
     def __init__(self, cache: Cache, book: Book) -> None:
         self._cache = cache
         self._book = book
-        self._judged_at = (-1, -1)
+        self._judged_at = _Changes(-1, -1)
         cache.reserved.of_load_balancers = self._of_load_balancers
 
     def replace(self, raws: Iterable[Json]) -> Affected:
@@ -52,7 +59,8 @@ class PoolChanges:
         Cluster IPs may change often: if nothing else has, that counts with ``cluster_ips`` alone.
         """
         pools, changes = self._book.pools, self._changes()
-        if not pools or changes[: 2 if cluster_ips else 1] == self._judged_at[: 2 if cluster_ips else 1]:
+        others_same = changes.others == self._judged_at.others
+        if not pools or (others_same and not (cluster_ips and changes != self._judged_at)):
             return NOTHING
         self._judged_at = changes
         return self._put(pools) if problems(pools.values(), self._cluster()) != self._book.problems else NOTHING
@@ -64,8 +72,8 @@ class PoolChanges:
         same = before == {pool.name: pool.ranges for pool in self._book.accepted}
         return NOTHING if same else Affected(services=self._cache.service_index.asking() | moved)
 
-    def _changes(self) -> tuple[int, int]:
-        return self._cache.reserved.changes, self._cache.reserved.changed_cluster_ips
+    def _changes(self) -> "_Changes":
+        return _Changes(self._cache.reserved.changes, self._cache.reserved.changed_cluster_ips)
 
     def _cluster(self) -> ClusterAddresses:
         return ClusterAddresses(self._cache.reserved.addresses(), self._cache.reserved.ranges())

@@ -15,7 +15,7 @@ from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.failures import describe
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
-from kube_nftlb.prose import some_of
+from kube_nftlb.prose import IF_IT_LASTS, some_of
 from kube_nftlb.reasons import ConditionReason
 
 _CONFLICTS_SHOWN_MAX = 3
@@ -181,8 +181,8 @@ def waiting_for(missing: list[str], total: int) -> str:
     """Return a message about the nodes that have not programmed something yet."""
     ordered = sorted(missing)
     waiting = some_of(ordered)
-    hint = f"if it lasts, see kubectl describe nftlbnode {ordered[0]}"
-    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
+    hint = f"{IF_IT_LASTS}see kubectl describe nftlbnode {ordered[0]}"
+    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}{hint}"
 
 
 def _without_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> Verdict | None:

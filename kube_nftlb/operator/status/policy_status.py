@@ -63,14 +63,13 @@ def decide(
 
 
 def _condition(kind: str, verdict: Verdict, policy: PolicyRecord, now: str) -> Condition:
-    before = next((c for c in policy.status.conditions if (c.type, c.status) == (kind, verdict.status)), None)
     return Condition(
         type=kind,
         status=verdict.status,
         reason=verdict.reason,
         message=verdict.message,
         observed_generation=policy.generation,
-        last_transition_time=before.last_transition_time if before is not None else now,
+        last_transition_time=Condition.since(policy.status.conditions, kind, verdict.status, now),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.netfilter import netlink, readback
-from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.nftables.reading import KernelContents
 from kube_nftlb.netfilter.readback import TableReader
 
@@ -47,7 +47,7 @@ class TableElements(KernelContents):
         payload = readback.set_payload(TABLE, name)
         found: list[tuple[bytes, bytes]] = []
         for answer in await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True):
-            found.extend(_elements(netlink.find(answer, readback.ELEMENTS_LIST) or b"", key_bytes))
+            found.extend(_elements(netlink.find(answer, contents.ELEMENTS_LIST) or b"", key_bytes))
             # Hundreds of thousands of elements must not keep all others waiting.
             await asyncio.sleep(0)
         return found
@@ -65,7 +65,7 @@ class TableElements(KernelContents):
             number: int = _COUNT.unpack(count)[0]
             return number
         lists = await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True)
-        return sum(_listed(netlink.find(each, readback.ELEMENTS_LIST) or b"") for each in lists)
+        return sum(_listed(netlink.find(each, contents.ELEMENTS_LIST) or b"") for each in lists)
 
 
 def _listed(data: bytes) -> int:

@@ -88,8 +88,8 @@ class NftlbEngine:
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""
-        if (left_out_s := self._suspects.left_out_s(farm.name, farm.version)) > 0:
-            return Blocker("NftlbDefect", _ENDS_NFTLB, retry_after_s=left_out_s)
+        if (retry_after_s := self._suspects.retry_after_s(farm.name, farm.version)) > 0:
+            return Blocker("NftlbDefect", _ENDS_NFTLB, retry_after_s=retry_after_s)
         if len(farm.endpoints) > (most := objects.MARK_LAST - objects.MARK_FIRST + 1):
             return Blocker("Unsupported", f"nftlb serves at most {most} backends per farm, not {len(farm.endpoints)}")
         if (why := groups.unsupported(farm)) is not None:

@@ -65,7 +65,7 @@ class Sessions:
         for attempts_left in reversed(range(_RESTORES)):
             present = await self._reader.sessions(family, map_)
             elements = [
-                f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
+                f"{client} expires {min(each.remaining_ms, ttl_ms)}ms : {marks[own]:#x}"
                 for client, each in remembered.clients
                 if (own := each.mark & objects.MARK_LAST) in marks and each.key not in present
             ]

@@ -72,7 +72,7 @@ class Suspects:
         for name in names:
             self._suspicions.pop(name, None)
 
-    def left_out_s(self, name: str, version: Version) -> float:
+    def retry_after_s(self, name: str, version: Version) -> float:
         """Return for how many more seconds a farm is left out; 0 or less if it is not."""
         suspicion = self._suspicions.get(name)
         if suspicion is None or suspicion.version != version:

@@ -62,11 +62,13 @@ def test_traffic_is_back_within_two_seconds_of_a_restart_of_nftlb(
 
 @pytest.mark.engines
 def test_traffic_is_back_within_two_seconds_of_a_flushed_ruleset(cluster: Cluster, client: str, web: str) -> None:
-    with cluster.hammer(client, web, 80, *IMPATIENT) as hammered:
+    with cluster.streams(2, client, web) as streams, cluster.hammer(client, web, 80, *IMPATIENT) as hammered:
         for node in cluster.nodes:
             cluster.nft(node, "flush", "ruleset")
         time.sleep(3)
     assert hammered["longest_gap_ms"] < 2000, hammered
+    assert "refused" not in hammered["failed"], hammered
+    assert all(stream["complete"] for stream in streams), streams
     assert len(cluster.answers(client, web)) == 3
     for node in cluster.nodes:
         assert cluster.get("nftlbnode", node)["status"]["driftRepaired"] > 0

@@ -25,7 +25,7 @@ async def test_routes_stay_only_in_the_table_that_is_used(
 ) -> None:
     removed: list[int | None] = []
     monkeypatch.setattr(leftovers, "remove_all", removed.append)
-    await leftovers.remove_left_routes(settings(addresses, bgp))
+    await leftovers.remove_earlier_routes(settings(addresses, bgp))
     assert removed == [kept]
 
 
@@ -36,5 +36,5 @@ async def test_an_agent_begins_though_routes_cannot_be_removed(
         raise OSError(1, "not permitted")
 
     monkeypatch.setattr(leftovers, "remove_all", refuse)
-    await leftovers.remove_left_routes(settings("off", "off"))
+    await leftovers.remove_earlier_routes(settings("off", "off"))
     assert "not permitted" in capsys.readouterr().out

@@ -49,12 +49,6 @@ def test_an_agent_whose_passes_fail_is_not_in_sync_and_says_why() -> None:
         assert conditions(status)["Ready"] == ("True", "AgentReady"), "gates and statuses go on as they did"
 
 
-def test_nobody_waits_for_an_agent_that_has_failed_for_long() -> None:
-    why = "not permitted"
-    said = conditions(report(synced(pass_error=why, fails=True)))
-    assert (said["Ready"], said["InSync"]) == (("False", "SyncFailed"), ("False", "SyncFailed"))
-
-
 def test_farms_that_wait_for_nftlb_are_named_though_nothing_else_is_to_be_done() -> None:
     progress = synced(problems={FarmKey("default", "web"): Problem("NftlbUnreachable", "it hangs", 1)})
     progress.lag.done_at = None

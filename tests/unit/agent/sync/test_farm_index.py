@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS
-from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.farm_objects import parse
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.farm_index import FarmIndex

@@ -9,7 +9,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.agent.dsr.modes import Links, PodLink
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
-from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.farm_objects import parse
 from kube_nftlb.agent.model import Blocker
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
@@ -96,26 +96,6 @@ async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
     assert "busy" in node.errors
     assert node.loop.progress.last_error is None, "it is over"
     assert node.loop.progress.engine_error is None
-
-
-async def test_an_agent_that_programs_nothing_for_seconds_has_failed_until_it_does(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def load() -> bool:
-        raise errors.KernelError("not permitted")
-
-    await node.program([farm()], 20)
-    monkeypatch.setattr(node.engine, "load", load)
-    node.engine.error = errors.KernelError("busy")
-    began = node.clock.now()
-    node.put(farm(generation=2, version=21, scheduler="weight"))
-    await until(lambda: node.loop.progress.pass_error is not None)
-    assert not node.loop.progress.fails
-    await until(lambda: node.loop.progress.fails)
-    assert node.clock.now() - began >= Timing().fails_after_s
-    monkeypatch.undo()
-    await until(lambda: not node.loop.progress.fails)
-    assert node.loop.progress.pass_error is None
 
 
 async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> None:
