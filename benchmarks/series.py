@@ -28,6 +28,7 @@ _COUNTED: Mapping[str, str] = {
     "endpoints": "{} endpoints each",
     "others": "{} other Services",
     "changes per s": "{} changes a second",
+    "changes": "{} changes in all",
     "process": "{}",
     "servers": "{} servers",
     "users": "{} users",

@@ -131,10 +131,9 @@ def masked_priority(to: int, mask: int) -> bytes:
     return priority(to) + _expression("bitwise", _register(to), _register(to), _number(_HOST_NUMBER.size), *bits)
 
 
-def priority_has(mask: int, *, any_bit: bool) -> bytes:
-    """Match if any of these bits of the packet's priority is set, or if none is; uses register 0."""
-    comparison = _number(_NOT_EQUAL if any_bit else _EQUAL)
-    compare = _expression("cmp", _register(0), comparison, attribute(_VALUE, _HOST_NUMBER.pack(0)))
+def priority_has(mask: int) -> bytes:
+    """Match if any of these bits of the packet's priority is set; uses register 0."""
+    compare = _expression("cmp", _register(0), _number(_NOT_EQUAL), attribute(_VALUE, _HOST_NUMBER.pack(0)))
     return masked_priority(0, mask) + compare
 
 

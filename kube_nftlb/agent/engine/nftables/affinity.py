@@ -64,7 +64,7 @@ class Known(NamedTuple):
         yield match + self._farm()
         renew = _change(self.family, affinity, Operation.UPDATE, self.ttl_s)
         yield match + _remembered(self.family, affinity, whole=True) + renew + translate
-        gone = match + expressions.priority_has(layout.ENDPOINT_MASK, any_bit=True)
+        gone = match + expressions.priority_has(layout.ENDPOINT_MASK)
         yield gone + _change(self.family, affinity, Operation.DELETE) + self._farm()
 
     def _farm(self) -> bytes:

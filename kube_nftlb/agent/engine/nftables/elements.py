@@ -86,7 +86,7 @@ def _sticky(placement: Placement, entry: Entry, sticky: Sticky) -> Iterator[Elem
 
 def _groups(placement: Placement, entry: Entry) -> Iterator[Element]:
     shares = layout.name(layout.SHARES, placement.family, all_ports=entry.all_ports)
-    farm, first = placement.sticky.farm if placement.sticky is not None else layout.STICKY_MARK, 0
+    farm, first = placement.sticky.farm if placement.sticky is not None else layout.NUMBER_MARK, 0
     for group in placement.groups:
         yield from _members(placement, entry, group.members, group.number)
         code = messages.value(NUMBER.pack(layout.group_code(farm, group.number)))

@@ -104,7 +104,7 @@ class Draw(NamedTuple):
         chains = self.chains
         for group, each in enumerate(self.to):
             if each != NONE:
-                drawn = expressions.priority_is(layout.group_code(layout.STICKY_MARK, group))
+                drawn = expressions.priority_is(layout.group_code(layout.NUMBER_MARK, group))
                 if self.remembers:
                     drawn = expressions.priority_is(layout.group_code(0, group), layout.ENDPOINT_MASK)
                 to = layout.DROP if each == DROPPED else chains.get(group, layout.REFUSE)

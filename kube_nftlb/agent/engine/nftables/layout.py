@@ -69,7 +69,7 @@ FIRST_MASK = 0xFFFFFFFF ^ (_GROUP_STEP - 1)
 _ENDPOINT_BITS = 15
 ENDPOINT_MASK = (1 << _ENDPOINT_BITS) - 1
 """The bits of an endpoint's number within its farm, which is at least 1 (``ENDPOINTS_MAX`` is less)."""
-STICKY_MARK = 1 << 31
+NUMBER_MARK = 1 << 31
 """Tells the numbers of farms and of endpoints from what else may be the priority of a packet.
 
 As the major number of a traffic class it would be one of those that tc(8) gives to queueing disciplines by itself.
@@ -77,9 +77,9 @@ As the major number of a traffic class it would be one of those that tc(8) gives
 GROUP_MARK = 3 << _ENDPOINT_BITS - 2
 """Tells groups from endpoints, which have lower numbers."""
 FARM_MASK = 0xFFFFFFFF ^ ENDPOINT_MASK
-FARMS_MAX = (STICKY_MARK >> _ENDPOINT_BITS) - 3
+FARMS_MAX = (NUMBER_MARK >> _ENDPOINT_BITS) - 3
 """The maximum number of farms that remember clients."""
-FROM_INSIDE, FROM_OUTSIDE = (STICKY_MARK | FARMS_MAX + each << _ENDPOINT_BITS for each in (1, 2))
+FROM_INSIDE, FROM_OUTSIDE = (NUMBER_MARK | FARMS_MAX + each << _ENDPOINT_BITS for each in (1, 2))
 """Stand where the number of a farm would be: the client is one of this node, or not. No farm has them."""
 
 AFFINITY_MAX = 0xFFFF
@@ -156,7 +156,7 @@ def read_endpoint(family: TableFamily, value: bytes) -> Target:
 
 def farm_number(ordinal: int) -> int:
     """Return the number that packets carry for a farm, from 1 to ``FARMS_MAX``."""
-    return STICKY_MARK | ordinal << _ENDPOINT_BITS
+    return NUMBER_MARK | ordinal << _ENDPOINT_BITS
 
 
 def group_code(farm: int, group: int) -> int:
@@ -171,12 +171,12 @@ def group_of(code: int) -> int:
 
 def first_number(group: int = 0, *, inside: bool = False) -> int:
     """Return the first number of the endpoints of a group, or of a farm without groups."""
-    return STICKY_MARK + (_INSIDE_STEP if inside else 0) + group * _GROUP_STEP
+    return NUMBER_MARK + (_INSIDE_STEP if inside else 0) + group * _GROUP_STEP
 
 
 def ordinal(farm: int) -> int:
     """Return what ``farm_number`` made this number of."""
-    return (farm ^ STICKY_MARK) >> _ENDPOINT_BITS
+    return (farm ^ NUMBER_MARK) >> _ENDPOINT_BITS
 
 
 def affinity_map(family: TableFamily, namespace: str) -> str:

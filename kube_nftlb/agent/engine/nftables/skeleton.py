@@ -23,7 +23,7 @@ def _as_class(number: int) -> str:
     return f"{number >> 16:x}:{number & 0xFFFF:x}"
 
 
-_CLASS_OF_STICKY = _as_class(layout.STICKY_MARK)
+_CLASS_OF_NUMBERS = _as_class(layout.NUMBER_MARK)
 
 
 def creation() -> str:
@@ -124,7 +124,7 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     # Only a packet to a farm that serves some clients otherwise, or remembers them, comes back, with a number.
     services = (
         *_looked_up(layout.SERVICES),
-        f"meta priority & {_CLASS_OF_STICKY} == none accept",
+        f"meta priority & {_CLASS_OF_NUMBERS} == none accept",
         *by_client,
         *_looked_up(layout.CHOICES),
         *by_client,
@@ -146,7 +146,7 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     translated = f"ct status dnat meta nfproto vmap {{ {by_family} }}"
     yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (translated,)
     # The number would choose a traffic class.
-    reset = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
+    reset = f"meta priority & {_CLASS_OF_NUMBERS} != none meta priority set none"
     yield "reset-priority", _hook("postrouting", _RESET_PRIORITY), (reset,)
 
 
@@ -159,19 +159,17 @@ def _numbered(family: TableFamily) -> Iterator[tuple[str, str, tuple[str, ...]]]
     comes again.
     """
     # nft(8) reads a class only if a space or the end of the line follows.
-    first = f"meta priority set meta priority & {_as_class(layout.FIRST_MASK)} "
+    first = (f"meta priority set meta priority & {_as_class(layout.FIRST_MASK)} ",)
     for part, listener in (("", _key_expression(family)), ("-all", f"{family} daddr")):
-        for map_, statement, end in (
-            (layout.PICKS, "meta priority set", " return"),
-            (layout.ENDPOINTS, f"dnat {family} to", ""),
+        first_pick = (f"meta priority set {_CLASS_OF_NUMBERS} ", f"jump {layout.PICKS}{part}-{family}")
+        for map_, statement, otherwise, end in (
+            (layout.PICKS, "meta priority set", first, " return"),
+            (layout.ENDPOINTS, f"dnat {family} to", first, ""),
+            (layout.STICKY_ENDPOINTS, f"dnat {family} to", first_pick, ""),
         ):
             name = f"{map_}{part}-{family}"
             rule = f"{statement} {listener} . meta priority map @{name}{end}"
-            yield name, "", (rule, first, rule, "drop")
-        name = f"{layout.STICKY_ENDPOINTS}{part}-{family}"
-        rule = f"dnat {family} to {listener} . meta priority map @{name}"
-        picked = f"jump {layout.PICKS}{part}-{family}"
-        yield name, "", (rule, f"meta priority set {_CLASS_OF_STICKY} ", picked, rule, "drop")
+            yield name, "", (rule, *otherwise, rule, "drop")
 
 
 def _looked_up(map_: str) -> tuple[str, ...]:
