@@ -1,4 +1,4 @@
-# The chores of this project, each one command. CI runs `make test`, then `make test-rest` and `make e2e`.
+# The chores of this project, each one command. CI runs `make test`, then `make test-rest`.
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
@@ -19,14 +19,15 @@ test: lint ## Lint, types, and what must never break, proven on real clusters wi
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
 
-test-rest: .venv/ready ## What `make test` leaves out: features, depth, the image, all pages and examples (root)
+test-rest: .venv/ready ## What `make test` leaves out: features, depth, image, real nodes, all pages and examples (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) -m kube_nftlb lab binaries --proxy kube-proxy-nftables --runtime containerd
 	@$(PYTHON) .ci/test --rest
 
-test-all: lint ## Everything: `make test`, what it leaves out, and the installation on real nodes (root; before a release)
+test-all: lint ## Everything: `make test` and what it leaves out (root; before a release)
 	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) -m kube_nftlb lab binaries --proxy kube-proxy-nftables --runtime containerd
 	@$(PYTHON) .ci/test --all
-	@$(MAKE) e2e
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
 	$(BIN)/pytest --numprocesses auto -m "not long" tests/unit
@@ -39,7 +40,7 @@ lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(PYTHON) -m tools.lint
 	$(PYTHON) -m tools.generate --check
 
-e2e: .venv/ready ## Install the chart on real nodes: kubelet, containerd, runc (root; minutes)
+e2e: .venv/ready ## Of it: install the chart on real nodes: kubelet, containerd, runc (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries --proxy kube-proxy-nftables --runtime containerd
 	$(BIN)/pytest tests/e2e
 

@@ -21,6 +21,8 @@ _DURATIONS = "KUBE_NFTLB_TEST_DURATIONS"
 """The variable that names the file for how long all tests took: .ci/test has it for whole runs."""
 _FAILURES = "failures"
 """The key of pytest's cache for what the tests that failed in the last run said."""
+_LEFTOVERS = "leftovers"
+"""The key of pytest's cache for what tests left in labs in the last run."""
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
@@ -35,6 +37,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
     """Return the scheduler, which keeps the order of the tests."""
     config.option.loadscopereorder = False
     return _Scheduling(config, log)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what `make test-rest` alone runs: what any service proxy must do is elsewhere."""
+    if distribution.is_feature(item.path):
+        item.add_marker(pytest.mark.feature)
 
 
 @pytest.hookimpl(trylast=True)
@@ -81,7 +89,9 @@ class _Watch:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None, "pytest's own"
         try:
-            for what in (*labs.leftovers(), *leftovers.found(labs.running())):
+            found = [*labs.leftovers(), *leftovers.found(labs.running())]
+            session.config.cache.set(_LEFTOVERS, found)
+            for what in found:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
                 reporter.write_line(f"\nFAILED at the end: {what}")
         finally:
@@ -108,7 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "engines: it runs with each engine, as they may differ in it",
         "long: it proves depth, or takes longer than a test's budget; `make test` leaves it to `make test-rest`",
-        "feature: it is in tests/functional/features, which `make test` leaves to `make test-rest`",
+        "feature: it is in tests/functional/features or tests/e2e, which `make test` leaves to `make test-rest`",
         "alone: it keeps the whole machine busy, and runs after the others",
     ):
         config.addinivalue_line("markers", line)

@@ -15,6 +15,7 @@ _ORDER = [suite for stage in _STAGES for suite in stage]
 """The order of what is not known to be slow, within its stage."""
 _SHARING = ("functional", "functional/conformance", "functional/features")
 """The folders whose tests share a lab and disturb nobody: any process may run any of them."""
+_FEATURES = (ROOT / "tests/functional/features", ROOT / "tests/e2e")
 _DISTURBING = {
     "functional/disturbing": ("disturbed",),
     "functional/faults": ("disturbed",),
@@ -24,6 +25,7 @@ _DISTURBING = {
     "functional/features/gateway": ("gateway",),
     "functional/features/operations": ("operations",),
     "functional/conformance/disturbing": ("conformance disturbed",),
+    "e2e": ("e2e",),
 }
 """The labs of tests that disturb each other, among which a folder's files take turns; a process runs all of a lab's."""
 
@@ -46,6 +48,11 @@ def _together(file: str) -> str:
     if folder.partition("/")[0] == "unit" or path.name == "test_pages.py" or shares_a_lab(file):
         return ""
     return file
+
+
+def is_feature(file: Path) -> bool:
+    """Return True for what kube-nftlb does beyond what any service proxy must, and its installation on real nodes."""
+    return any(file.is_relative_to(folder) for folder in _FEATURES)
 
 
 def shares_a_lab(file: str) -> bool:

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ class Budgets:
 
     suites: Mapping[str, float]
     test: float
+    """Without its setup, which may start a lab or wait for one."""
 
 
 def budgets() -> Budgets:
@@ -45,27 +46,30 @@ class Durations:
         if long:
             self.long.add(nodeid)
 
-    def by_suite(self) -> dict[str, tuple[int, float]]:
-        """Return the number of tests and their seconds, by suite."""
+    def by_suite(self, known: Container[str] = ()) -> dict[str, tuple[int, float]]:
+        """Return the number of tests and their seconds, by suite; those of long tests apart if they are known so."""
         sums: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
         for nodeid, phases in self.tests.items():
-            number, seconds = sums[suite(nodeid)]
-            sums[suite(nodeid)] = (number + 1, seconds + sum(phases.values()))
+            name = suite(nodeid)
+            if nodeid in self.long and (apart := f"{name}, long") in known:
+                name = apart
+            number, seconds = sums[name]
+            sums[name] = (number + 1, seconds + sum(phases.values()))
         return dict(sums)
 
     def table(self, allowed: Budgets, starts: list[tuple[str, float]]) -> list[str]:
         """Return the lines for the end of a run: suites, starts of labs, and what was over its budget."""
         lines = [f"{'suite':<34}{'tests':>7}{'seconds':>10}{'budget':>8}"]
-        for name, (number, seconds) in sorted(self.by_suite().items(), key=lambda each: -each[1][1]):
+        for name, (number, seconds) in sorted(self.by_suite(allowed.suites).items(), key=lambda each: -each[1][1]):
             budget = allowed.suites.get(name)
             over = "  OVER ITS BUDGET" if budget is not None and seconds > budget else ""
             lines.append(f"{name:<34}{number:>7}{seconds:>10.1f}{budget or '-':>8}{over}")
         if starts:
             lines.append(f"{'starts of labs':<34}{len(starts):>7}{sum(took for _, took in starts):>10.1f}")
         for nodeid, phases in sorted(self.tests.items(), key=lambda each: -sum(each[1].values())):
-            if (took := sum(phases.values())) > allowed.test and nodeid not in self.long:
-                shown = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in phases.items() if seconds >= 0.1)
-                lines.append(f"over {allowed.test:g} s: {nodeid} {took:.1f} ({shown})")
+            took = sum(seconds for phase, seconds in phases.items() if phase != "setup")
+            if took > allowed.test and nodeid not in self.long:
+                lines.append(f"over {allowed.test:g} s: {nodeid} {took:.1f}")
         return lines
 
     def record(self, starts: list[tuple[str, float]]) -> dict[str, Any]:

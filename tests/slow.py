@@ -1,6 +1,6 @@
 """The tests that take over five seconds, which runs start first: ``slow.toml``.
 
-``python -m tests.slow`` renews it from ``.ci/durations.json``, which ``make test`` and ``make test-rest`` write.
+``python -m tests.slow`` renews it from ``.ci/durations-*.json``, which ``make test`` and ``make test-rest`` write.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.distribution import ROOT, shares_a_lab
 
-RECORD = ROOT / ".ci/durations.json"
+_RECORDS = ROOT / ".ci"
 _FILE = Path(__file__).parent / "slow.toml"
 _STEP_S = 5
 _HEADER = """\
@@ -56,7 +56,9 @@ def text(slow: Mapping[str, int]) -> str:
 
 def main() -> None:
     """Write the file anew, without tests that are gone."""
-    found, there = renewed(seconds(), json.loads(RECORD.read_text())["tests"]), _collected()
+    found, there = seconds(), _collected()
+    for record in sorted(_RECORDS.glob("durations-*.json"), key=lambda file: file.stat().st_mtime):
+        found = renewed(found, json.loads(record.read_text())["tests"])
     _FILE.write_text(text({nodeid: took for nodeid, took in found.items() if nodeid in there}))
 
 

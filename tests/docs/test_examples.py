@@ -55,8 +55,8 @@ def cluster(files: list[Path]) -> Iterator[Cluster]:
         ):
             switches = ("READINESS_GATE", "ADDRESSES", "GATEWAY")
             settings = {"operator": {f"KUBE_NFTLB_{switch}": "on" for switch in switches}}
-            options = {"nodes": 2, "zones": ["a", "b"], "settings": settings, "gateway_api": True}
-            cluster = stack.enter_context(running("examples", **options))
+            own = running("examples", nodes=2, zones=["a", "b"], settings=settings, gateway_api=True)
+            cluster = stack.enter_context(own)
         else:
             cluster = stack.enter_context(contextlib.closing(Cluster(labs.shared("functional", **LAB))))
         given = [f"--filename={path}" for path in files]
@@ -107,7 +107,9 @@ def test_every_example_is_tested_and_says_what_it_shows() -> None:
         assert path.read_text().startswith("# "), path.name
 
 
-def test_every_farm_of_an_example_is_programmed(cluster: Cluster, files: list[Path]) -> None:
+@pytest.mark.parametrize("_part", ["test", pytest.param("rest", marks=pytest.mark.long)])
+def test_every_farm_of_an_example_is_programmed(cluster: Cluster, files: list[Path], _part: str) -> None:
+    """Of the examples that a part of the tests applies: `make test` few, `make test-rest` the others."""
     for path in files:
         names = {each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())}
         farms = [farm for farm in cluster.get("farm")["items"] if farm["metadata"]["name"].partition("--")[0] in names]

@@ -17,7 +17,7 @@ from tests.image import build
 NAME = f"e2e-{os.getpid()}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """Nodes that have the image, and no service proxy."""
     if os.geteuid() != 0:

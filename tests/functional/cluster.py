@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from kube_nftlb import names
 from kube_nftlb.settings import NftlbSettings
+from lab.components import NFTLB
 from lab.lab import Lab
 from lab.traffic import command as traffic
 from tests import labs
@@ -113,18 +115,23 @@ class Cluster:
             self.delete("namespace", name)
 
     def kept_nothing(self) -> None:
-        """Delete the namespaces of tests. Raises AssertionError if a farm of them stays, in the API or on a node."""
-        names = [each["metadata"]["name"] for each in self.get("namespace")["items"]]
-        ours = [name for name in names if name.startswith("test-")]
+        """Delete the namespaces of tests. Raises AssertionError if a node has a farm that the API does not have."""
+        ours = [each["metadata"]["name"] for each in self.get("namespace")["items"]]
         for name in ours:
-            for kind in ("service", "farm"):
-                self.api.delete_all(kind, name)
-            self.delete("namespace", name)
+            if name.startswith("test-"):
+                for kind in ("service", "farm"):
+                    self.api.delete_all(kind, name)
+                self.delete("namespace", name)
+        serving = [each["node"] for each in self.lab.status() if each["component"] == NFTLB and each["pid"]]
 
-        def left() -> list[str]:
-            return [farm for farm in self.node_farms() if farm.startswith("test-")]
+        def stays() -> set[str]:
+            farms = [farm["metadata"] for farm in self.get("farm")["items"]]
+            there = {names.node_farm_name(each["namespace"], each["name"]) for each in farms}
+            return {farm for farm in self.node_farms(nodes=serving) if "." in farm} - there
 
-        eventually(lambda: not left(), "no node has a farm of a test", 60)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not stays(), "no node has a farm that the API does not have", 60)
+        assert not (found := stays()), f"nodes have farms that the API does not have: {', '.join(sorted(found))}"
 
     def reason(self, farm: str, namespace: str) -> str:
         """Return the ``reason`` in a farm's status, empty while there is none."""
@@ -337,10 +344,10 @@ class Cluster:
         except ConnectionError:
             return False
 
-    def node_farms(self, prefix: str = "") -> list[str]:
-        """The farms with this prefix that an engine has on any node."""
+    def node_farms(self, prefix: str = "", nodes: Iterable[str] | None = None) -> list[str]:
+        """The farms with this prefix that an engine has on any of the nodes, by default all."""
         found: set[str] = set()
-        for node in self.nodes:
+        for node in self.nodes if nodes is None else nodes:
             found.update(farm["name"] for farm in json.loads(self.nftlb(node, "GET", "/farms"))["farms"])
             # There is no such table while no farm needs it.
             listed = self.lab.exec(node, "nft", "list", "table", "inet", "kube-nftlb-services").stdout
@@ -384,12 +391,20 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(name: str, **options: Any) -> Iterator[Cluster]:
-    """A lab of a test's own while the block lasts; ``options`` are those of ``labs.up``."""
+def running(name: str, *, checked: bool = True, **options: Any) -> Iterator[Cluster]:
+    """A lab of a test's own while the block lasts; ``options`` are those of ``labs.up``.
+
+    What tests leave in it fails the run at its end, unless ``checked`` is False.
+    """
+    # It works with clusters.
+    from tests.functional import leftovers
+
     with labs.timed(name):
         lab = labs.up(f"{name}-{os.getpid()}", **options)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster
+        if checked:
+            labs.note_leftovers(leftovers.found([lab]))
     finally:
         lab.down()

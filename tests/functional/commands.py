@@ -1,12 +1,15 @@
 """The commands of kube-nftlb, called in this process: to start Python for each takes a second of CPU time."""
 
 import json
+import os
+import shlex
 import subprocess
 from typing import Any
 
 from typer.testing import CliRunner
 
 from kube_nftlb.cli import app
+from lab.lab import Lab
 from tests.functional.cluster import Cluster
 
 
@@ -27,6 +30,13 @@ def run(
         return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 
     return cluster.lab.inside(where, call) if where else call()
+
+
+def node_command(lab: Lab) -> str:
+    """Return the value of --node-command for a lab: straight into its nodes, without ``kube-nftlb lab exec``."""
+    node = lab.nodes[0].name
+    variables = [f"{name}={value}" for name, value in lab.environment(node).items() if os.environ.get(name) != value]
+    return shlex.join(["env", *variables, *lab.command(node)]).replace(node, "{node}")
 
 
 class Kubectl:

@@ -26,6 +26,7 @@ ADDRESSES = (
     FEATURES / "announcing",
     FEATURES / "announcing_bgp",
 )
+GATEWAYS = FEATURES / "gateway/test_hostile.py"
 UPGRADE = (
     f"{SUITE.parents[1] / 'e2e/test_addresses.py'}::"
     "test_no_new_connection_to_an_address_fails_while_the_release_is_upgraded"
@@ -52,7 +53,7 @@ def main() -> int:
     statuses = []
     for engine in ("nftlb", "nftables"):
         environment = {**os.environ, **settings, "KUBE_NFTLB_TEST_ENGINE": engine}
-        tests = (SUITE, BYSTANDERS, *ADDRESSES, COSTS, *([UPGRADE] if engine == "nftables" else []))
+        tests = (SUITE, BYSTANDERS, *ADDRESSES, GATEWAYS, COSTS, *([UPGRADE] if engine == "nftables" else []))
         argv = [sys.executable, "-m", "pytest", *map(str, tests), *options]
         statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
     machine.write(arguments.out, ended(described, records.read(arguments.out), time.monotonic() - began, statuses))

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.processes import usage
-from lab.lab import Lab
 from tests import engine
 from tests.builders.manifests import service
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.faults import suite
 
 AGENTS = suite.by_form(25, 500)
@@ -184,37 +182,33 @@ def cost(meter: Meter, cluster: Cluster, change: Callable[[int], dict[str, Any]]
 @pytest.mark.skipif(engine.DEFAULT != "nftlb", reason="the agents have no engine")
 @pytest.mark.timeout(suite.by_form(240, 3600))
 def test_what_many_agents_ask_of_the_api_server() -> None:
-    lab = Lab.up(f"agents-{os.getpid()}", nodes=1, settings={"operator": engine.OPERATOR})
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            cluster.apply(service("web", "default", selector=None))
-            put_slice(cluster, 1)
-            cluster.farm_has("web--http", "default", 1)
-            meter = Meter(cluster)
+    with running("agents", nodes=1, settings={"operator": engine.OPERATOR}) as cluster:
+        cluster.apply(service("web", "default", selector=None))
+        put_slice(cluster, 1)
+        cluster.farm_has("web--http", "default", 1)
+        meter = Meter(cluster)
+        before = meter.read()
+        with agents(cluster, AGENTS):
+            note("the start of all", meter.read() - before)
+            time.sleep(QUIET_S)
             before = meter.read()
-            with agents(cluster, AGENTS):
-                note("the start of all", meter.read() - before)
-                time.sleep(QUIET_S)
-                before = meter.read()
-                time.sleep(QUIET_S)
-                note("a quiet minute", meter.read() - before, QUIET_S / 60)
+            time.sleep(QUIET_S)
+            note("a quiet minute", meter.read() - before, QUIET_S / 60)
 
-                def farm(number: int) -> dict[str, Any]:
-                    scheduler = ("weight", "symhash")[number % 2]
-                    cluster.apply(service("web", "default", {"scheduler": scheduler}, selector=None))
-                    return {"scheduler": scheduler}
+            def farm(number: int) -> dict[str, Any]:
+                scheduler = ("weight", "symhash")[number % 2]
+                cluster.apply(service("web", "default", {"scheduler": scheduler}, selector=None))
+                return {"scheduler": scheduler}
 
-                def endpoint(number: int) -> dict[str, Any]:
-                    put_slice(cluster, number + 2)
-                    return {"readyBackends": number + 2}
+            def endpoint(number: int) -> dict[str, Any]:
+                put_slice(cluster, number + 2)
+                return {"readyBackends": number + 2}
 
-                changed = cost(meter, cluster, farm)
-                note("a farm that changes", changed, CHANGES)
-                assert writes(changed, NODE_STATUS) <= 3 * CHANGES * (AGENTS + 1)
-                changed = cost(meter, cluster, endpoint)
-                note("an endpoint that changes", changed, CHANGES)
-                assert writes(changed, NODE_STATUS) <= 2 * CHANGES * (AGENTS + 1)
-                assert writes(changed, FARM_STATUS) <= 4 * CHANGES
-            assert "Traceback" not in lab.log_path("operator").read_text()
-    finally:
-        lab.down()
+            changed = cost(meter, cluster, farm)
+            note("a farm that changes", changed, CHANGES)
+            assert writes(changed, NODE_STATUS) <= 3 * CHANGES * (AGENTS + 1)
+            changed = cost(meter, cluster, endpoint)
+            note("an endpoint that changes", changed, CHANGES)
+            assert writes(changed, NODE_STATUS) <= 2 * CHANGES * (AGENTS + 1)
+            assert writes(changed, FARM_STATUS) <= 4 * CHANGES
+        assert "Traceback" not in cluster.lab.log_path("operator").read_text()

@@ -1,4 +1,7 @@
-"""A small FTP server, and a client that tells what it saw, each run in a pod: ``serve``, ``fetch HOST PORT MODE``."""
+"""A small FTP server, which says when it is ready, and a client that tells what it saw, each run in a pod.
+
+Their arguments are ``serve`` and ``fetch HOST PORT MODE``.
+"""
 
 import ftplib
 import json
@@ -104,6 +107,7 @@ def fetch(host: str, port: int, *, passive: bool) -> dict[str, object]:
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         with Server(("::", 21), Session) as server:
+            print("ready", flush=True)
             server.serve_forever()
     else:
         sys.stdout.write(json.dumps(fetch(sys.argv[2], int(sys.argv[3]), passive=sys.argv[4] == "passive")))

@@ -23,7 +23,7 @@ OPERATORS = ("operator", "operator-2")
 ENGINE = "nftables"
 _OPERATOR = {"KUBE_NFTLB_DEFAULT_ENGINE": ENGINE, "KUBE_NFTLB_ADDRESSES": "on"}
 KILLS = suite.by_form(4, 20)
-MANY = 1000
+MANY = suite.by_form(300, 1000)
 WRITERS = 8
 
 

@@ -55,6 +55,8 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
 def ftp_pod(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
     """The addresses of a pod with an FTP server, on the second node."""
     server = cluster.lab.popen(f"{namespace}/server-2", sys.executable, FTP, "serve")
+    assert server.stdout is not None, "it is a pipe"
+    assert server.stdout.readline() == "ready\n"
     ips = [entry["ip"] for entry in cluster.get("pod", "server-2", namespace)["status"]["podIPs"]]
     yield {"ipv6" if ":" in ip else "ipv4": ip for ip in ips}
     server.terminate()

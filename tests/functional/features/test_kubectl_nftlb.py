@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
-from tests import engine
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.commands import Kubectl
+from tests.functional.commands import Kubectl, node_command
 from tests.functional.farms import unique
 
 ROOT = Path(__file__).parents[3]
@@ -203,26 +202,28 @@ def test_a_backend_written_by_hand_gets_its_field_back(cluster: Cluster, kubectl
     assert states() == ["up", "drain"]
 
 
-@pytest.fixture
-def dumped(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Path:
+def test_a_dump_has_objects_and_what_the_nodes_have(
+    cluster: Cluster, kubectl: Kubectl, namespace: str, tmp_path: Path
+) -> None:
+    tables = {"nftlb": "ip-nftlb", "nftables": "inet-kube-nftlb-services"}
+    for name in tables:
+        cluster.apply(service(name, namespace, {"engine": name}, selector={"app": "web"}))
+    cluster.serve("web", 2, namespace)
+    for name in tables:
+        cluster.farm_has(f"{name}--http", namespace, 2)
     path = tmp_path / "dump.tar.gz"
-    command = f"{sys.executable} -m kube_nftlb lab --name {cluster.lab.name} exec {{node}} --"
-    done = kubectl.run("sysdump", "-f", str(path), "--node-command", command, "-n", web)
+    done = kubectl.run("sysdump", "-f", str(path), "--node-command", node_command(cluster.lab), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert path.stat().st_mode & 0o077 == 0
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path, filter="data")
-    return tmp_path / "dump"
-
-
-@pytest.mark.engines
-def test_a_dump_has_objects_and_what_the_nodes_have(cluster: Cluster, dumped: Path, web: str) -> None:
+    dumped = tmp_path / "dump"
     farms = json.loads((dumped / "objects/nftlbfarms.json").read_text())
-    assert [each["metadata"]["name"] for each in farms] == ["web--http"]
+    assert sorted(each["metadata"]["name"] for each in farms) == ["nftables--http", "nftlb--http"]
     assert json.loads((dumped / "status.json").read_text())["nodes"]
     for node in cluster.nodes:
-        table = {"nftlb": "ip-nftlb", "nftables": "inet-kube-nftlb-services"}[engine.current()]
-        assert f"{web}.web--http" in (dumped / f"nodes/{node}/nft-{table}.txt").read_text()
+        for name, table in tables.items():
+            assert f"{namespace}.{name}--http" in (dumped / f"nodes/{node}/nft-{table}.txt").read_text()
         assert "farms" in json.loads((dumped / f"nodes/{node}/nftlb-farms.json").read_text())
     assert "Nothing is missing" in (dumped / "README.txt").read_text()
 
@@ -240,8 +241,7 @@ def test_a_dump_hides_what_it_is_told_to(cluster: Cluster, kubectl: Kubectl, web
 
 
 def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: Kubectl, web: str, client: str) -> None:
-    command = f"{sys.executable} -m kube_nftlb lab --name {cluster.lab.name} exec {{node}} --"
-    options = ("top", "-n", web, "--node-command", command)
+    options = ("top", "-n", web, "--node-command", node_command(cluster.lab))
     with cluster.streams(4, client, cluster.vip("web", web)):
         told = kubectl.json(*options)
         (farm_,) = told["farms"]

@@ -782,7 +782,7 @@ def test_a_holder_whose_link_address_changes_keeps_its_addresses_when_others_beg
     assert cluster.holder(ip) != holder, "it is watched by the new one"
 
 
-@pytest.mark.parametrize("number", [110, pytest.param(320, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [110, pytest.param(200, marks=pytest.mark.long)])
 def test_a_node_that_announces_much_takes_nothing_of_others_unless_they_die(number: int) -> None:
     cluster = Cluster(3, [f"192.0.{each // 200}.{each % 200}" for each in range(3 * number)])
     cluster.answered.clear()

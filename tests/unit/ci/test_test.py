@@ -1,0 +1,62 @@
+"""``.ci/test``: which tests it runs once more, and what makes it fail."""
+
+import importlib.machinery
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / ".ci/test"
+FLAKY = "tests/unit/test_a.py::test_b"
+NONE_SELECTED = 5
+
+
+class Run(dict[str, Any]):
+    """The outcome of a run of pytest: its exit status, which tests failed, and what was left in labs."""
+
+
+PASSED = Run(status=0)
+FAILED = Run(status=1, failed=[FLAKY])
+LEFT = Run(status=1, left=["a farm"])
+NO_TESTS = Run(status=NONE_SELECTED)
+
+
+@pytest.mark.parametrize(
+    ("runs", "status", "flaky"),
+    [
+        ((PASSED, NO_TESTS), 0, []),
+        ((FAILED, PASSED, NO_TESTS), 0, [FLAKY]),
+        ((FAILED, FAILED, NO_TESTS), 1, []),
+        ((LEFT, NO_TESTS), 1, []),
+        ((Run(FAILED | LEFT), PASSED, NO_TESTS), 1, [FLAKY]),
+        ((PASSED, FAILED, PASSED), 0, [FLAKY]),
+        ((PASSED, FAILED, FAILED), 1, []),
+        ((PASSED, Run(FAILED | LEFT), PASSED), 1, [FLAKY]),
+    ],
+)
+def test_a_test_that_passes_alone_is_flaky_and_what_is_left_in_labs_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runs: Sequence[Run], status: int, flaky: list[str]
+) -> None:
+    loader = importlib.machinery.SourceFileLoader("ci_test", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("ci_test", loader)
+    assert spec is not None
+    script = importlib.util.module_from_spec(spec)
+    loader.exec_module(script)
+    for constant in ("FAILED", "FAILURES", "LEFTOVERS"):
+        monkeypatch.setattr(script, constant, tmp_path / constant)
+    todo = iter(runs)
+
+    def pytest_runs(*_: str) -> int:
+        run = next(todo)
+        failed = dict.fromkeys(run.get("failed", []), "what it said")
+        (tmp_path / "FAILED").write_text(json.dumps(dict.fromkeys(failed, True)))
+        (tmp_path / "FAILURES").write_text(json.dumps(failed))
+        (tmp_path / "LEFTOVERS").write_text(json.dumps(run.get("left", [])))
+        return int(run["status"])
+
+    monkeypatch.setattr(script, "pytest", pytest_runs)
+    assert script.run("not long") == (status, dict.fromkeys(flaky, "what it said"))
+    assert next(todo, None) is None
