@@ -58,7 +58,8 @@ def main() -> None:
     """Write the file anew, without tests that are gone."""
     found, there = seconds(), _collected()
     for record in sorted(_RECORDS.glob("durations-*.json"), key=lambda file: file.stat().st_mtime):
-        found = renewed(found, json.loads(record.read_text())["tests"])
+        took = json.loads(record.read_text())["tests"]
+        found = renewed(found, {nodeid: phases for nodeid, phases in took.items() if nodeid in there})
     _FILE.write_text(text({nodeid: took for nodeid, took in found.items() if nodeid in there}))
 
 
