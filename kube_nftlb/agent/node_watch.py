@@ -138,8 +138,7 @@ def _cidrs(raw: JsonObject) -> tuple[str, ...]:
 
 
 def _addresses() -> tuple[str, ...]:
-    with rtnetlink.connected() as ip:
-        return tuple(sorted(set(map(rtnetlink.own_address, ip.get_addr()))))
+    return tuple(sorted(rtnetlink.addresses()))
 
 
 class _Known(NamedTuple):

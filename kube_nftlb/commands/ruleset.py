@@ -18,8 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyroute2 import IPRoute
-
 from kube_nftlb import errors, logs
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.node.info import NodeFacts
@@ -29,7 +27,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered
 from kube_nftlb.endpointslices.slices import parse_slice
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter import namespaces, rtnetlink
 from kube_nftlb.nftlb.client import LACKS_PATCHES, UNPATCHED
 from kube_nftlb.settings import NftlbSettings
 
@@ -128,7 +126,7 @@ def _enter_namespaces() -> None:
     namespaces.unshare(namespaces.CLONE_NEWNET | (namespaces.CLONE_NEWUSER if uid != 0 else 0))
     if uid != 0:
         namespaces.become_mapped_root(uid, gid)
-    with IPRoute() as ip:
+    with rtnetlink.connected() as ip:
         ip.link("set", index=_LOOPBACK, state="up")
 
 

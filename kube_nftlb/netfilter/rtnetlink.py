@@ -20,6 +20,12 @@ def connected(*, strict: bool = False) -> Iterator[IPRoute]:
         raise OSError(error.code, str(error)) from error
 
 
+def addresses() -> set[str]:
+    """Return the addresses of this network namespace, in a thread without an event loop. Raises OSError."""
+    with connected() as ip:
+        return set(map(own_address, ip.get_addr()))
+
+
 def own_address(entry: Any) -> str:
     """Return the host's own address in a message about one.
 

@@ -17,8 +17,7 @@ from pyroute2 import IPRoute
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
 from kube_nftlb.agent.dsr.record import Entry, Record
 from kube_nftlb.agent.dsr.survey import ARP, Link, read_links, set_arp, survey
-from kube_nftlb.netfilter import namespaces
-from kube_nftlb.netfilter.rtnetlink import own_address
+from kube_nftlb.netfilter import namespaces, rtnetlink
 
 _log = structlog.get_logger()
 
@@ -107,10 +106,10 @@ class PodAddresses:
 
     def _give(self, ip: str, pod: PodLink, vips: _Vips) -> None:
         def configure() -> None:
-            with IPRoute() as netlink:
+            with rtnetlink.connected() as netlink:
                 if (link := _link(netlink, pod.interface, ip)) is None:
                     raise FileNotFoundError(f"the pod has no interface {pod.interface} with its address any more")
-                present = set(map(own_address, netlink.get_addr()))
+                present = set(map(rtnetlink.own_address, netlink.get_addr()))
                 known = self._record.entries.get(ip)
                 if known is None or known.namespace != pod.namespace:
                     # For IPv6 the kernel answers for the addresses of the interface alone.
@@ -133,13 +132,13 @@ class PodAddresses:
         self._confirmed.pop(ip, None)
 
         def restore() -> None:
-            with IPRoute() as netlink:
+            with rtnetlink.connected() as netlink:
                 link = _link(netlink, entry.interface, ip)
                 # The number of a namespace that has gone may be another's now.
                 if link is None:
                     return
                 for address in netlink.get_addr(index=_LOOPBACK):
-                    vip = own_address(address)
+                    vip = rtnetlink.own_address(address)
                     if vip in vips:
                         netlink.addr("delete", index=_LOOPBACK, address=vip, prefixlen=address["prefixlen"])
                 if not remaining:

@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 from pyroute2 import IPRoute
 from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST, nla, nlmsg
-from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTM_SETLINK
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 
@@ -69,8 +68,8 @@ class _ArpSettings(nlmsg):  # type: ignore[misc]  # pyroute2 has no type hints
 
 
 def survey() -> Links:
-    """Read the node's interfaces, and the pods on its bridges."""
-    with IPRoute() as netlink:
+    """Read the node's interfaces, and the pods on its bridges. Raises OSError."""
+    with rtnetlink.connected() as netlink:
         links = {link.index: link for link in read_links(netlink)}
         pods: dict[str, PodLink] = {}
         twice: set[str] = set()
@@ -94,7 +93,7 @@ def _pods(netlink: IPRoute, links: Mapping[int, Link]) -> Iterator[tuple[str, Po
         try:
             number = netlink.get_netnsid(fd=descriptor)["nsid"]
             inside = namespaces.in_namespace(descriptor, _own_links)
-        except (OSError, NetlinkError):
+        except OSError:
             continue
         except Exception as error:
             # What is read there is a tenant's: whatever it is, the other pods are not to suffer from it.
@@ -112,7 +111,7 @@ def _pods(netlink: IPRoute, links: Mapping[int, Link]) -> Iterator[tuple[str, Po
 
 
 def _own_links() -> list[Link]:
-    with IPRoute() as netlink:
+    with rtnetlink.connected() as netlink:
         return read_links(netlink)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from pyroute2 import IPVS, IPRoute, IPVSService, NetlinkError
 
 from kube_nftlb import errors
+from kube_nftlb.netfilter import rtnetlink
 from kube_nftlb.netfilter.destinations import PROTOCOLS, Destination
-from kube_nftlb.netfilter.rtnetlink import own_address
 
 INTERFACE = "kube-ipvs0"
 _NO_IPVS = (errno.ENOENT, errno.EOPNOTSUPP)
@@ -33,7 +33,7 @@ class KernelIpvs:
     def served(self) -> list[Destination]:
         """See ``Ipvs``."""
         try:
-            with IPRoute() as ip:
+            with rtnetlink.connected() as ip:
                 addresses = _addresses(ip, socket.if_nametoindex(INTERFACE))
             return [
                 Destination(str(each["addr"]), PROTOCOLS.get(each["protocol"], ""), int(each["port"]), "")
@@ -50,7 +50,7 @@ class KernelIpvs:
             raise errors.KernelError(f"cannot remove kube-proxy's IPVS: {error}") from error
 
     def _remove(self) -> str:
-        with IPRoute() as ip:
+        with rtnetlink.connected() as ip:
             index = socket.if_nametoindex(INTERFACE)
             servers = _servers(_addresses(ip, index))
             if servers:
@@ -62,7 +62,7 @@ class KernelIpvs:
 
 
 def _addresses(ip: IPRoute, index: int) -> set[str]:
-    return set(map(own_address, ip.get_addr(index=index)))
+    return set(map(rtnetlink.own_address, ip.get_addr(index=index)))
 
 
 def _servers(addresses: Collection[str]) -> list[IPVSService]:

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pyroute2 import IPRoute
-
 from kube_nftlb import errors
-from kube_nftlb.netfilter import namespaces
-from kube_nftlb.netfilter.rtnetlink import own_address
+from kube_nftlb.netfilter import namespaces, rtnetlink
 from kube_nftlb.netfilter.tracing.table import Flow
 
 TIMEOUT_S: Final = 3.0
@@ -31,7 +28,7 @@ def prober(client: str) -> Callable[[Flow], str]:
     for path in namespaces.other_networks().values():
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            if client in namespaces.in_namespace(descriptor, _addresses):
+            if client in namespaces.in_namespace(descriptor, rtnetlink.addresses):
                 return lambda flow: namespaces.in_namespace(descriptor, lambda: send(flow))
             os.close(descriptor)
     raise errors.UsageError(
@@ -65,9 +62,4 @@ def send(flow: Flow) -> str:
 def addresses() -> set[str]:
     """Return the addresses of this network namespace."""
     # pyroute2 runs an event loop of its own.
-    return namespaces.in_thread(_addresses)
-
-
-def _addresses() -> set[str]:
-    with IPRoute() as netlink:
-        return set(map(own_address, netlink.get_addr()))
+    return namespaces.in_thread(rtnetlink.addresses)
