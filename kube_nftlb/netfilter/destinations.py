@@ -50,8 +50,8 @@ def of_rule(rule: KernelRule) -> Destination | None:
     """Return the destination of a rule that leads to another chain; None for others."""
     loaded: dict[bytes, tuple[int, int]] = {}
     found: dict[tuple[int, int], bytes] = {}
-    comment = chain = ""
-    port = 0
+    comment, port = "", 0
+    chain: str | None = None
     for name, attributes in rule.named:
         data = dict(netlink.attributes(attributes))
         if name == "payload":
@@ -68,7 +68,7 @@ def of_rule(rule: KernelRule) -> Destination | None:
                 port = _one_port(info, _PORTS_OF_MATCH[match])
         elif name == "immediate":
             chain = rules.leads_to(attributes)
-    if not chain:
+    if chain is None:
         return None
     protocol = PROTOCOLS.get(int.from_bytes(found.get((_PROTOCOL, _PROTOCOL), b""), "big"), "")
     port = int.from_bytes(found.get((_TRANSPORT, _PORT_OFFSET), b""), "big") or port

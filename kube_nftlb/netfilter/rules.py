@@ -41,10 +41,10 @@ class KernelRule(NamedTuple):
         return ((name_of(each), data_of(each)) for each in self.expressions)
 
     @property
-    def target(self) -> str:
-        """The chain that the rule jumps or goes to; empty if it does not."""
+    def target(self) -> str | None:
+        """The chain that the rule jumps or goes to; None if it does not."""
         chains = (leads_to(data) for name, data in self.named if name == "immediate")
-        return next((chain for chain in chains if chain), "")
+        return next((chain for chain in chains if chain is not None), None)
 
 
 async def read(
@@ -74,6 +74,6 @@ def data_of(expression: bytes) -> bytes:
     return netlink.find(expression, _DATA) or b""
 
 
-def leads_to(immediate: bytes) -> str:
-    """Return the chain that a verdict leads to; empty if it leads to none."""
-    return netlink.name(netlink.find(immediate, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN))
+def leads_to(immediate: bytes) -> str | None:
+    """Return the chain that a verdict leads to; None if it leads to none."""
+    return netlink.name(netlink.find(immediate, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN)) or None

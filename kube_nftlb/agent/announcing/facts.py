@@ -61,7 +61,7 @@ class Facts:
 
     def working(self) -> frozenset[str]:
         """Return the nodes that are ready, and do not leave."""
-        return frozenset(name for name, node in self.nodes.items() if not node.leaves)
+        return frozenset(name for name, node in self.nodes.items() if node.leaves is None)
 
     def routes(self, routed: Container[str]) -> dict[str, RoutedAddress]:
         """Return what is known of each address that is announced by BGP; ``routed`` has those that this node does."""
@@ -101,7 +101,7 @@ class Facts:
         may = {
             name: node
             for name, node in self.nodes.items()
-            if not node.leaves and not node.excluded and selector.selects(node.labels)
+            if node.leaves is None and not node.excluded and selector.selects(node.labels)
         }
         preferred = (name for name, node in may.items() if prefer is not None and prefer.selects(node.labels))
         return Demand(frozenset(may), frozenset(preferred))

@@ -14,8 +14,8 @@ class NodeSeen(NamedTuple):
     """A Node, as far as its addresses are concerned."""
 
     labels: Mapping[str, str]
-    leaves: str = ""
-    """Why it is about to go, or may not work; empty if it is not. To be cordoned is no reason."""
+    leaves: str | None = None
+    """Why it is about to go, or may not work; None if it is not. To be cordoned is no reason."""
     ipv4: str = ""
     """Its internal IPv4 address, if it has one."""
 
@@ -31,7 +31,7 @@ def seen(raw: Mapping[str, Any]) -> NodeSeen:
     return NodeSeen(metadata.get("labels") or {}, _leaves(raw), _ipv4(raw))
 
 
-def _leaves(raw: Mapping[str, Any]) -> str:
+def _leaves(raw: Mapping[str, Any]) -> str | None:
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return "the Node is being deleted"
@@ -44,7 +44,7 @@ def _leaves(raw: Mapping[str, Any]) -> str:
     ready = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
     if any(each.get("status") != "True" for each in ready):
         return f"the node is not ready: {ready[0].get('message') or ready[0].get('reason') or 'no reason is given'}"
-    return ""
+    return None
 
 
 def _ipv4(raw: Mapping[str, Any]) -> str:

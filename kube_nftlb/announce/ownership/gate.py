@@ -65,8 +65,8 @@ class NodeHere(NamedTuple):
     """By the label ``EXCLUDED``."""
     selected: bool = True
     """By the node selector of the pool."""
-    leaves: str = ""
-    """Why the node is about to go, or may not work; empty if it is not."""
+    leaves: str | None = None
+    """Why the node is about to go, or may not work; None if it is not."""
     selector: str = "announce.l2.nodeSelector"
     """The name of that selector."""
 
@@ -112,7 +112,7 @@ def _of_node(node: NodeHere) -> Blocker | None:
         return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {EXCLUDED}")
     if not node.selected:
         return Blocker(Reason.NOT_SELECTED, f"the pool's {node.selector} does not select the node")
-    if node.leaves:
+    if node.leaves is not None:
         return Blocker(Reason.NODE_LEAVES, node.leaves)
     return _NO_LINK if node.link == "" else None
 

@@ -27,8 +27,8 @@ class IPAddressInformer:
         self._on_change = on_change
         self.listed = asyncio.Event()
         """Set once all are listed, or it is known that none can be."""
-        self.problem = ""
-        """Why there are none, as a sentence."""
+        self.problem: str | None = None
+        """Why there are none, as a sentence; None if there may be some."""
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -41,19 +41,19 @@ class IPAddressInformer:
         If none can be read, that counts only if no farm has a cluster IP, as ``are_used`` tells: what is served must
         not go for a missing permission.
         """
-        while not self.problem or are_used():
+        while self.problem is None or are_used():
             try:
                 listing = await self._kube.list(IP_ADDRESSES, label_selector=SELECTOR)
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("cannot list IPAddresses, retrying", error=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
-                self.problem = ""
+                self.problem = None
                 self._on_change(self._addresses.replace(listing.items, int(listing.resource_version)))
                 return
 
     def _replace(self, listing: Listing) -> None:
-        self.problem = ""
+        self.problem = None
         self._on_change(self._addresses.replace(listing.items, int(listing.resource_version)))
         self.listed.set()
 
@@ -66,7 +66,7 @@ class IPAddressInformer:
 
     def _seen(self, _version: int) -> None:
         # A watch that failed goes on where it was, without another list.
-        self.problem = ""
+        self.problem = None
 
     def _tell(self, gateway: ObjectKey | None) -> None:
         if gateway is not None:

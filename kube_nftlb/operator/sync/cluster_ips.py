@@ -60,8 +60,8 @@ class ClusterIPs:
         """``namespace_max`` is the number of cluster IPs that the Gateways of a namespace may have."""
         self.on_change: Callable[[ObjectKey], None] = lambda _: None
         """Gets each Gateway for which ``state`` returns something else."""
-        self.unavailable: Callable[[], str] = lambda: ""
-        """Returns why the cluster has no IPAddresses, as a sentence; empty if it has."""
+        self.unavailable: Callable[[], str | None] = lambda: None
+        """Returns why the cluster has no IPAddresses, as a sentence; None if it has."""
         self._kube = kube
         self._cache = cache
         self._addresses = addresses
@@ -145,7 +145,7 @@ class ClusterIPs:
 
     async def _take_all(self, key: ObjectKey, wanted: Wanted) -> ClusterState:
         """Create what a Gateway lacks, and return what it has. Raises _TryLaterError."""
-        if (why := self.unavailable()) and not wanted.request.only_kept:
+        if (why := self.unavailable()) is not None and not wanted.request.only_kept:
             raise _TryLaterError(why, _LOOK_S)
         for _ in range(_ROUNDS):
             decision = self._decide(key, wanted)

@@ -88,13 +88,13 @@ class ServiceReconciler:
             return 0
         problems: list[Problem] = [*writes.problems, *result.problems] if service is not None else []
         retry_s: float | None = None
-        if result.retry:
+        if result.retry is not None:
             metrics.FARM_WRITE_RETRIES.inc()
             retry_s = self.backoff.failed(key)
         else:
             self.backoff.forget(key)
         if service is not None:
-            if self.backoff.is_lasting(key):
+            if result.retry is not None and self.backoff.is_lasting(key):
                 problems.append(Lasting("FarmNotWritten", result.retry))
             self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
         if self._conditions is not None:

@@ -27,8 +27,8 @@ class BatchResult:
     awaited: set[PortKey | None] = field(default_factory=set)
     """The ports with a write that has to be repeated."""
     problems: list[Rejection] = field(default_factory=list)
-    retry: str = ""
-    """Why a write has to be repeated; empty if none has."""
+    retry: str | None = None
+    """Why a write has to be repeated; None if none has."""
     obsolete: bool = False
     more: bool = False
     """True if there are writes that were not tried."""
@@ -39,7 +39,7 @@ class BatchResult:
         Addresses of a farm that goes move to one that does not exist yet: if that is rejected, the old farm stays.
         """
         if isinstance(write, Delete):
-            return bool(self.retry) or _whole(write.farm.port) in self.refused
+            return self.retry is not None or _whole(write.farm.port) in self.refused
         return write.reason != "Created" and _whole(write.port) in self.awaited
 
 
@@ -69,7 +69,7 @@ class BatchWriter:
         for attempts, write in enumerate(writes):
             if attempts >= _WRITES_MAX:
                 again = isinstance(write, Apply) and _whole(write.port) in refused
-                result.more = not result.retry and not again
+                result.more = result.retry is None and not again
                 break
             if not result.waits(write):
                 await self._try(write, result)
@@ -84,7 +84,7 @@ class BatchWriter:
             metrics.FARMS_REFUSED.inc()
             result.problems.append(Rejection("FarmRefused", str(error)))
             return
-        if outcome is Outcome.RETRY and not result.retry:
+        if outcome is Outcome.RETRY and result.retry is None:
             name = write.key.name if isinstance(write, Apply) else write.farm.key.name
             result.retry = f"the farm {name} cannot be written, and is tried again: {why}"
         result.obsolete = result.obsolete or outcome is Outcome.OBSOLETE

@@ -341,7 +341,7 @@ def test_a_node_that_leaves_keeps_its_route_while_no_other_has_endpoints(
 ) -> None:
     routes, found = Routes(ME), facts(pools=Pools([pool(bgp={})]), wants=local_farm(*endpoints))
     routes.decide(found.routes(()), 0.0)
-    found.nodes = {name: NodeSeen({}, "it drains" if name in leaving else "") for name in NODES}
+    found.nodes = {name: NodeSeen({}, "it drains" if name in leaving else None) for name in NODES}
     known = found.routes(routes.routed)
     assert {route.metric for route in routes.decide(known, 1.0)[0]} == {Metric.GOES}
     assert {route.metric for route in routes.decide(known, 1.0 + GOING_S)[0]} == later

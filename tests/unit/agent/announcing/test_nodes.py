@@ -17,10 +17,10 @@ def with_metadata(**metadata: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (raw_node(), ""),
-        (raw_node(ready="True"), ""),
-        (raw_node(ready="True", unschedulable=True), ""),
-        (raw_node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]), ""),
+        (raw_node(), None),
+        (raw_node(ready="True"), None),
+        (raw_node(ready="True", unschedulable=True), None),
+        (raw_node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]), None),
         (raw_node(ready="False"), "the node is not ready: no reason is given"),
         (raw_node(ready="Unknown"), "the node is not ready: no reason is given"),
         (
@@ -38,7 +38,7 @@ def with_metadata(**metadata: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_node_that_leaves_says_why_and_a_cordoned_one_stays(raw: dict[str, Any], reason: str) -> None:
+def test_a_node_that_leaves_says_why_and_a_cordoned_one_stays(raw: dict[str, Any], reason: str | None) -> None:
     assert seen(raw).leaves == reason
 
 
