@@ -69,9 +69,9 @@ _CLUSTER_SCOPED = {
 
 
 def path(kind: str, name: str | None, namespace: str) -> str:
-    """The path of an object, or of all objects of a kind if no name is given."""
+    """The path of an object, or of all of a kind if no name is given; of all namespaces if that is empty."""
     prefix, plural = _PATHS[kind]
-    scope = "" if kind in _CLUSTER_SCOPED else f"/namespaces/{namespace}"
+    scope = "" if kind in _CLUSTER_SCOPED or not namespace else f"/namespaces/{namespace}"
     return f"/{prefix}{scope}/{plural}" + (f"/{name}" if name else "")
 
 

@@ -125,7 +125,7 @@ class Cluster:
         serving = [each["node"] for each in self.lab.status() if each["component"] == NFTLB and each["pid"]]
 
         def stays() -> set[str]:
-            farms = [farm["metadata"] for farm in self.get("farm")["items"]]
+            farms = [farm["metadata"] for farm in self.get("farm", namespace="")["items"]]
             there = {names.node_farm_name(each["namespace"], each["name"]) for each in farms}
             return {farm for farm in self.node_farms(nodes=serving) if "." in farm} - there
 

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from lab.lab import Lab
 from lab.state import LabFiles
@@ -28,7 +29,8 @@ def found(labs: Iterable[Lab]) -> Iterator[str]:
     Yield one, too, for each log that tells of a missing right.
     """
     for lab in labs:
-        if not LabFiles.of(lab.name).log("operator", None).exists():
+        files = LabFiles.of(lab.name)
+        if not files.log("operator", None).exists():
             continue  # another proxy runs there
         with contextlib.closing(Cluster(lab)) as cluster:
             try:
@@ -36,7 +38,9 @@ def found(labs: Iterable[Lab]) -> Iterator[str]:
             except AssertionError as error:
                 yield f"{error} in the lab {lab.name}"
         began = beginnings(lab.log_path("apiserver").read_text(), datetime.now(UTC).year)
-        for log in (lab.log_path("operator"), *(lab.log_path("agent", node.name) for node in lab.nodes)):
+        agents = (files.log("agent", node.name) for node in lab.nodes)
+        # Some have not been started.
+        for log in filter(Path.exists, (files.log("operator", None), *agents)):
             # The API server says this also of an Event in a namespace that is being deleted.
             if lines := [line for line in refused(log.read_text(), began) if "being terminated" not in line]:
                 yield f"the API server refused what {log.stem} of the lab {lab.name} needs: {lines[0]}"
