@@ -40,7 +40,7 @@ lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(PYTHON) -m tools.lint
 	$(PYTHON) -m tools.generate --check
 
-e2e: .venv/ready ## Of it: install the chart on real nodes: kubelet, containerd, runc (root; minutes)
+e2e: .venv/ready ## Of `make test-rest`, the installation on real nodes alone: kubelet, containerd, runc (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries --proxy kube-proxy-nftables --runtime containerd
 	$(BIN)/pytest tests/e2e
 

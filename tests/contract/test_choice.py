@@ -64,9 +64,8 @@ def _kind(changes: dict[str, Any]) -> str:
     return "combined" if {"scheduler", "persistence"} <= changes.keys() else str(changes["protocol"])
 
 
-@pytest.mark.parametrize(
-    "kind", ["TCP", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("UDP", "SCTP", "All", "combined"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["TCP", "UDP", "SCTP", "All", "combined"])
 async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Bench, kind: str) -> None:
     choices = [changes for changes in _choices() if _kind(changes) == kind]
     assert len(choices) > 50

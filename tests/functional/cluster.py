@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.functional.stage import Stage
 
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
+_OF_TESTS = re.compile(r"test-[0-9a-f]{8}[\w.-]*")
+"""The name of a test's namespace, with what comes after it."""
 
 
 def eventually(check: Callable[[], bool], what: str, seconds: float = 90) -> float:
@@ -115,9 +117,11 @@ class Cluster:
             self.delete("namespace", name)
 
     def kept_nothing(self) -> None:
-        """Delete the namespaces of tests. Raises AssertionError if a node has a farm that the API does not have."""
-        ours = [each["metadata"]["name"] for each in self.get("namespace")["items"]]
-        for name in ours:
+        """Delete the namespaces of tests. Raises AssertionError if a node has a farm that the API does not have.
+
+        Or if a rule, chain, set or element of any kind still has the name of such a namespace.
+        """
+        for name in (each["metadata"]["name"] for each in self.get("namespace")["items"]):
             if name.startswith("test-"):
                 for kind in ("service", "farm"):
                     self.api.delete_all(kind, name)
@@ -125,13 +129,14 @@ class Cluster:
         serving = [each["node"] for each in self.lab.status() if each["component"] == NFTLB and each["pid"]]
 
         def stays() -> set[str]:
-            farms = [farm["metadata"] for farm in self.get("farm", namespace="")["items"]]
-            there = {names.node_farm_name(each["namespace"], each["name"]) for each in farms}
-            return {farm for farm in self.node_farms(nodes=serving) if "." in farm} - there
+            wanted = [farm["metadata"] for farm in self.get("farm", namespace="")["items"]]
+            known = {names.node_farm_name(each["namespace"], each["name"]) for each in wanted}
+            found = {farm for farm in self.node_farms(nodes=serving) if "." in farm} - known
+            return found.union(*(_OF_TESTS.findall(self.nft(node, "list", "ruleset")) for node in serving))
 
         with contextlib.suppress(AssertionError):
-            eventually(lambda: not stays(), "no node has a farm that the API does not have", 60)
-        assert not (found := stays()), f"nodes have farms that the API does not have: {', '.join(sorted(found))}"
+            eventually(lambda: not stays(), "no node has what the API does not have", 60)
+        assert not (found := stays()), f"nodes have what the API does not have: {', '.join(sorted(found))}"
 
     def reason(self, farm: str, namespace: str) -> str:
         """Return the ``reason`` in a farm's status, empty while there is none."""

@@ -3,15 +3,27 @@
 import importlib.machinery
 import importlib.util
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / ".ci/test"
+TESTS = Path(__file__).parents[2]
+SCRIPT = TESTS.parent / ".ci/test"
 FLAKY = "tests/unit/test_a.py::test_b"
 NONE_SELECTED = 5
+
+
+def test_the_text_of_a_file_has_the_markers_of_its_tests() -> None:
+    """That is where ``.ci/test`` looks for them: tests in files without any run in none of its parts."""
+    files = set(TESTS.rglob("*.py")) - {TESTS / "conftest.py", Path(__file__)}
+    assert [
+        file
+        for file in files
+        if re.search(r"add_marker\((?!pytest\.mark\.skip\()|import mark\b|getattr\(pytest", file.read_text())
+    ] == []
 
 
 class Run(dict[str, Any]):
