@@ -85,6 +85,7 @@ class _Watch:
 
         assert session.config.cache is not None, "a plugin of pytest's own"
         session.config.cache.set(_FAILURES, self._failures)
+        session.config.cache.set(_LEFTOVERS, ["the look at what tests left has not come to its end"])
         self._starts = labs.starts()
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None, "pytest's own"

@@ -43,8 +43,8 @@ def files_of(items: Iterable[pytest.Item]) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def files(request: pytest.FixtureRequest) -> list[Path]:
-    """The files that are applied: those of the tests that are to run."""
-    return files_of(request.session.items)
+    """The files that are applied: those of the tests that are to run, or all if they run for none in particular."""
+    return files_of(request.session.items) or FILES
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.e2e.real import RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 from tests.functional.segment import POOL, cut, note, record
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 PORT = 8080
 OPTIONS = [

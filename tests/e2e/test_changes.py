@@ -8,7 +8,7 @@ from lab import cni
 from tests.e2e.real import SYSTEM, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.e2e.real import CHECKOUT, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 from tests.functional import commands
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 PORT = 8080
 LABEL = "kube-nftlb.io/service-proxy"

@@ -8,7 +8,7 @@ from kube_nftlb import names
 from tests.e2e.real import RealCluster
 from tests.e2e.test_walkthrough import my_service
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 
 def gated(body: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.real import PORT, SYSTEM, RealCluster, until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 ANNOTATIONS = {
     "service.kubernetes.io/kube-nftlb-load-balancer-mode": "snat",

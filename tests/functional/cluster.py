@@ -119,7 +119,8 @@ class Cluster:
     def kept_nothing(self) -> None:
         """Delete the namespaces of tests. Raises AssertionError if a node has a farm that the API does not have.
 
-        Or if a rule, chain, set or element of any kind still has the name of such a namespace.
+        Or if a rule, chain, set or element of any kind still has the name of such a namespace. Nodes without a running
+        nftlb are not looked at, nor farms of the namespace ``default``.
         """
         for name in (each["metadata"]["name"] for each in self.get("namespace")["items"]):
             if name.startswith("test-"):
@@ -135,7 +136,7 @@ class Cluster:
             return found.union(*(_OF_TESTS.findall(self.nft(node, "list", "ruleset")) for node in serving))
 
         with contextlib.suppress(AssertionError):
-            eventually(lambda: not stays(), "no node has what the API does not have", 60)
+            eventually(lambda: not stays(), "no node has what the API does not have", 30)
         assert not (found := stays()), f"nodes have what the API does not have: {', '.join(sorted(found))}"
 
     def reason(self, farm: str, namespace: str) -> str:

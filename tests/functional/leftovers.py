@@ -1,4 +1,4 @@
-"""What tests have left in the labs that they share, and what the API server refused our programs there.
+"""What tests have left in labs, and what the API server refused our programs there.
 
 Looked for once in each lab, when all its tests are over.
 """
@@ -24,26 +24,34 @@ _READS_ROLES = timedelta(seconds=15)
 
 
 def found(labs: Iterable[Lab]) -> Iterator[str]:
-    """Delete the namespaces of tests, and yield a sentence for each lab in which farms of them stay.
+    """Delete the namespaces of tests, and yield a sentence for each lab in which a node has anything of them.
 
-    Yield one, too, for each log that tells of a missing right.
+    Yield one, too, for each log that tells of a missing right, and for a lab that cannot be looked at: the tests there
+    are over, and none of them is to fail for it.
     """
     for lab in labs:
-        files = LabFiles.of(lab.name)
-        if not files.log("operator", None).exists():
-            continue  # another proxy runs there
-        with contextlib.closing(Cluster(lab)) as cluster:
-            try:
-                cluster.kept_nothing()
-            except AssertionError as error:
-                yield f"{error} in the lab {lab.name}"
-        began = beginnings(lab.log_path("apiserver").read_text(), datetime.now(UTC).year)
-        agents = (files.log("agent", node.name) for node in lab.nodes)
-        # Some have not been started.
-        for log in filter(Path.exists, (files.log("operator", None), *agents)):
-            # The API server says this also of an Event in a namespace that is being deleted.
-            if lines := [line for line in refused(log.read_text(), began) if "being terminated" not in line]:
-                yield f"the API server refused what {log.stem} of the lab {lab.name} needs: {lines[0]}"
+        try:
+            yield from _found(lab)
+        except Exception as error:
+            yield f"cannot look at what tests left in the lab {lab.name}: {error!r}"
+
+
+def _found(lab: Lab) -> Iterator[str]:
+    files = LabFiles.of(lab.name)
+    if not files.log("operator", None).exists():
+        return  # another proxy runs there
+    with contextlib.closing(Cluster(lab)) as cluster:
+        try:
+            cluster.kept_nothing()
+        except AssertionError as error:
+            yield f"{error} in the lab {lab.name}"
+    began = beginnings(lab.log_path("apiserver").read_text(), datetime.now(UTC).year)
+    agents = (files.log("agent", node.name) for node in lab.nodes)
+    # Some have not been started.
+    for log in filter(Path.exists, (files.log("operator", None), *agents)):
+        # The API server says this also of an Event in a namespace that is being deleted.
+        if lines := [line for line in refused(log.read_text(), began) if "being terminated" not in line]:
+            yield f"the API server refused what {log.stem} of the lab {lab.name} needs: {lines[0]}"
 
 
 def end_with_group(nodeid: str, kind: str, lab: Lab, forget: Callable[[], None]) -> None:

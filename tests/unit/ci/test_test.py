@@ -4,8 +4,10 @@ import importlib.machinery
 import importlib.util
 import json
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,6 +38,21 @@ LEFT = Run(status=1, left=["a farm"])
 NO_TESTS = Run(status=NONE_SELECTED)
 
 
+@pytest.fixture
+def script() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("ci_test", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("ci_test", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_a_run_that_is_killed_has_failed(monkeypatch: pytest.MonkeyPatch, script: ModuleType) -> None:
+    monkeypatch.setattr(script.subprocess, "run", lambda argv, **_: subprocess.CompletedProcess(argv, -9))
+    assert script.run("not long")[0] == 137
+
+
 @pytest.mark.parametrize(
     ("runs", "status", "flaky"),
     [
@@ -50,13 +67,13 @@ NO_TESTS = Run(status=NONE_SELECTED)
     ],
 )
 def test_a_test_that_passes_alone_is_flaky_and_what_is_left_in_labs_fails_the_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runs: Sequence[Run], status: int, flaky: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: ModuleType,
+    runs: Sequence[Run],
+    status: int,
+    flaky: list[str],
 ) -> None:
-    loader = importlib.machinery.SourceFileLoader("ci_test", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("ci_test", loader)
-    assert spec is not None
-    script = importlib.util.module_from_spec(spec)
-    loader.exec_module(script)
     for constant in ("FAILED", "FAILURES", "LEFTOVERS"):
         monkeypatch.setattr(script, constant, tmp_path / constant)
     todo = iter(runs)
