@@ -119,15 +119,16 @@ class Cluster:
     def kept_nothing(self) -> None:
         """Delete the namespaces of tests. Raises AssertionError if a node has a farm that the API does not have.
 
-        Or if a rule, chain, set or element of any kind still has the name of such a namespace. Nodes without a running
-        nftlb are not looked at, nor farms of the namespace ``default``.
+        Or if a rule, chain, set or element of any kind still has the name of such a namespace. Nodes whose nftlb was
+        stopped are not looked at, nor farms of the namespace ``default``.
         """
         for name in (each["metadata"]["name"] for each in self.get("namespace")["items"]):
             if name.startswith("test-"):
                 for kind in ("service", "farm"):
                     self.api.delete_all(kind, name)
                 self.delete("namespace", name)
-        serving = [each["node"] for each in self.lab.status() if each["component"] == NFTLB and each["pid"]]
+        daemons = (each for each in self.lab.status() if each["component"] == NFTLB)
+        serving = [each["node"] for each in daemons if each["state"] != "stopped"]
 
         def stays() -> set[str]:
             wanted = [farm["metadata"] for farm in self.get("farm", namespace="")["items"]]

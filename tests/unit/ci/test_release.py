@@ -1,7 +1,5 @@
 """``make release``, and the workflow that runs it."""
 
-import importlib.machinery
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-SCRIPT = Path(__file__).parents[3] / ".ci/release"
+from tests.distribution import ROOT
+from tests.unit.ci.scripts import load
 
 
 @pytest.mark.parametrize("platforms", ["linux/amd64 linux/arm64", "linux/arm64 linux/amd64"])
@@ -17,11 +16,7 @@ SCRIPT = Path(__file__).parents[3] / ".ci/release"
 def test_the_local_tag_stays_with_the_image_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, platforms: str, machine: str, last: str
 ) -> None:
-    loader = importlib.machinery.SourceFileLoader("release", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("release", loader)
-    assert spec is not None
-    release = importlib.util.module_from_spec(spec)
-    loader.exec_module(release)
+    release = load("release")
     built: list[str] = []
 
     def run(program: Any, *_: Any, **environment: str) -> bytes:
@@ -38,8 +33,8 @@ def test_the_local_tag_stays_with_the_image_of_this_machine(
 
 
 def test_the_workflow_does_what_the_makefile_has() -> None:
-    jobs = yaml.safe_load((SCRIPT.parents[1] / ".github/workflows/release.yaml").read_text())["jobs"]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())["jobs"]
     commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
     chores = {match[1] for command in commands if (match := re.fullmatch(r"(?:REGISTRY=.* )?make ([a-z-]+)", command))}
     assert chores == {"test", "release", "publish"}
-    assert chores <= set(re.findall(r"^([a-z-]+):.*##", (SCRIPT.parents[1] / "Makefile").read_text(), re.MULTILINE))
+    assert chores <= set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -1,6 +1,5 @@
 """The files of an image that its software bill of materials is made of."""
 
-import importlib.util
 import io
 import json
 import sys
@@ -11,7 +10,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / ".ci/sbom.py"
+from tests.unit.ci.scripts import load
+
 METADATA = "opt/lib/a.dist-info/METADATA"
 OTHER = "opt/lib/b.dist-info/METADATA"
 
@@ -27,12 +27,7 @@ def sbom(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ]
     for name in missing:
         monkeypatch.setitem(sys.modules, name, MagicMock())
-    spec = importlib.util.spec_from_file_location("sbom", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("sbom.py")
 
 
 def tar(files: dict[str, bytes]) -> bytes:

@@ -1,7 +1,5 @@
 """``.ci/test``: which tests it runs once more, and what makes it fail."""
 
-import importlib.machinery
-import importlib.util
 import json
 import re
 import subprocess
@@ -12,8 +10,10 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parents[2]
-SCRIPT = TESTS.parent / ".ci/test"
+from tests.distribution import ROOT
+from tests.unit.ci.scripts import load
+
+TESTS = ROOT / "tests"
 FLAKY = "tests/unit/test_a.py::test_b"
 NONE_SELECTED = 5
 
@@ -40,12 +40,7 @@ NO_TESTS = Run(status=NONE_SELECTED)
 
 @pytest.fixture
 def script() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("ci_test", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("ci_test", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return load("test")
 
 
 def test_a_run_that_is_killed_has_failed(monkeypatch: pytest.MonkeyPatch, script: ModuleType) -> None:
