@@ -182,7 +182,7 @@ class Announcer:
             self._ownership.failed(writing.ip)
             await self._read(writing.ip)
         except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
-            self._failed(writing.ip, error)
+            self._failed(writing.ip, error, unwritable=isinstance(error, errors.KubeError) and error.is_temporary)
 
     async def _read(self, ip: str) -> None:
         try:
@@ -191,8 +191,8 @@ class Announcer:
         except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
             self._failed(ip, error)
 
-    def _failed(self, ip: str, error: Exception) -> None:
-        self._ownership.failed(ip, refused=isinstance(error, errors.KubeError))
+    def _failed(self, ip: str, error: Exception, *, unwritable: bool = False) -> None:
+        self._ownership.failed(ip, refused=isinstance(error, errors.KubeError), unwritable=unwritable)
         _log.warning("cannot read or write who holds an address, retrying", ip=ip, error=str(error) or repr(error))
         if not isinstance(error, errors.KubeError) and not self._away:
             self._away = True

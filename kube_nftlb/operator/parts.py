@@ -154,7 +154,7 @@ class Parts:
         pools = self._address_informer
         addresses = [pools.run_pools, pools.run_namespaces] if pools is not None else []
         gateways = self._gateways.readers() if self._gateways is not None else []
-        others = [self._informers.read_cut_slices, self._api_addresses.run]
+        others = [self._informers.read_cut_slices, self._api_addresses.run, self._settle_nodes]
         return [self._pods.run, *gated, *addresses, *gateways, *followed, *others]
 
     def writers(self) -> list[Work]:
@@ -162,7 +162,6 @@ class Parts:
         return [
             self._events.run,
             self._policies.write,
-            self._settle_nodes,
             self._silent_agents.run,
             *[self.reconciler.services.work] * _SERVICE_WORKERS,
             *[self.reconciler.routes.work] * _ROUTE_WORKERS,

@@ -241,3 +241,16 @@ async def test_a_number_in_the_priority_of_a_packet_does_not_leave_the_node(
     counted = {line.split('"')[1]: line for line in listed("table inet seen").splitlines() if "comment" in line}
     assert f"packets {len(CLIENTS)} " in counted["without"]
     assert "packets 0 " in counted["with"]
+
+
+async def test_an_agent_forgets_the_chains_and_maps_of_namespaces_that_are_gone(node: Node) -> None:
+    await node.put("other", spec(VIPS[1], ENDPOINTS[0]))
+    for number in range(3):
+        came = web(f"team-{number}", VIPS[0], *ENDPOINTS)
+        await apply(node, [came])
+        assert await node.engine.drift() is None
+        await apply(node, [FarmChange(came.name)])
+        await node.engine.maintain(busy=False)
+    assert await node.engine.drift() is None
+    rules = node.engine._table._rules  # noqa: SLF001 - what stays in memory is what matters
+    assert not [name for name in (*rules._chains, *rules._maps) if "team-" in name]  # noqa: SLF001 - as above

@@ -7,6 +7,7 @@ answers with that address.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,26 @@ async def test_damage_is_found_and_mended(node: Node, damage: str) -> None:
     assert await node.engine.drift() is None
     assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
     assert ask(VIPS[1]) in ENDPOINTS
+
+
+async def test_messages_are_numbered_anew_in_the_middle_of_a_transaction(node: Node) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    node.engine._netfilter._sequence = (1 << 32) - 4  # type: ignore[attr-defined]  # noqa: SLF001 - once in years
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[1:4]))
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[1:4], 10)
+    assert await node.engine.drift() is None
+
+
+async def test_a_table_that_goes_before_the_nodes_pods_are_known_is_written_with_them(node: Node) -> None:
+    """As while an agent that has started waits for the API server: it adopts the table only after that."""
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    nft(f"delete table inet {TABLE}")
+    await node.engine.set_node(replace(HERE, pod_cidrs={"ipv4": ("10.244.7.0/24",)}))
+    assert await node.engine.is_missing()
+    await node.engine.repair()
+    assert await node.engine.drift() is None
+    assert "10.244.7.0/24" in listed(f"set inet {TABLE} local-pods-ip")
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -52,6 +52,7 @@ _PATHS = {
     "statefulset": ("apis/apps/v1", "statefulsets"),
     "tcproute": (_GATEWAY, "tcproutes"),
     "udproute": (_GATEWAY, "udproutes"),
+    "validatingwebhookconfiguration": ("apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
 }
 _CLUSTER_SCOPED = {
     "clusterrole",
@@ -65,6 +66,7 @@ _CLUSTER_SCOPED = {
     "nftlbnode",
     "node",
     "servicecidr",
+    "validatingwebhookconfiguration",
 }
 
 

@@ -3,7 +3,8 @@
 A farm on which it cannot decide is logged, and has a problem.
 
 Whatever triggered it, a farm is decided on once. With it come the farms that have an address which it is to get: those
-that cannot change keep it, the others leave it in the same batch.
+that cannot change keep it, the others leave it in the same batch. So do those that are to get what it leaves: else
+nobody would have it until their turn.
 """
 
 from collections import deque
@@ -53,6 +54,8 @@ class Known(NamedTuple):
     facts: Callable[[FarmKey], Facts]
     key: Callable[[str], FarmKey | None]
     """Returns the farm with a name on the node; None if nobody knows it."""
+    owner: Callable[[Listener], FarmKey | None]
+    """Returns the farm that is to have a listener; None if none is."""
     served: Served
     owned: Callable[[str], Contents]
     """Returns what the agent table has of an owner."""
@@ -108,16 +111,25 @@ Plan = Mapping[str, Planned]
 
 
 def plan(keys: Iterable[FarmKey], known: Known) -> Plan:
-    """Return the plan for these farms, and for those that must leave an address first."""
+    """Return the plan for these farms, and for those that must leave an address first, or are to get one then."""
     decisions = _Decisions(known)
     planned: dict[str, Planned] = {}
     waiting = deque(names.node_farm_name(*key) for key in keys)
     while waiting:
         if (name := waiting.popleft()) not in planned:
             planned[name] = each = decisions.planned(name)
-            if each.change.farm is not None and not each.change.keep:
-                waiting.extend(known.served.owners(list(each.change.farm.listeners)) - planned.keys())
+            if not each.change.keep:
+                listeners = set(each.change.farm.listeners if each.change.farm is not None else ())
+                waiting.extend(known.served.owners(listeners) - planned.keys())
+                waiting.extend(_heirs(name, listeners, known) - planned.keys())
     return planned
+
+
+def _heirs(name: str, listeners: Collection[Listener], known: Known) -> set[str]:
+    """Return the farms that are to get what a farm leaves as it comes to have just these listeners."""
+    sent = known.served.sent.get(name)
+    given_up = sent.listeners.difference(listeners) if sent is not None else ()
+    return {names.node_farm_name(*key) for key in map(known.owner, given_up) if key is not None}
 
 
 class _Decisions:

@@ -106,7 +106,8 @@ class Programmer:
         def facts(key: FarmKey) -> Facts:
             return self._index.facts(key, links, now)
 
-        planned = plan(keys, Known(facts, self._index.key, self._engines, self._table.owned, self._changes))
+        index, table = self._index, self._table
+        planned = plan(keys, Known(facts, index.key, index.owner, self._engines, table.owned, self._changes))
         served = (each.key for each in planned.values() if isinstance(each.decision, Serve))
         # At once: a farm may change before it is applied.
         self._state.policies.sending(key for key in served if key is not None)

@@ -70,6 +70,8 @@ class View(NamedTuple):
     """Since when the API server cannot be reached; None if it can."""
     api_back_at: float = -math.inf
     """When the API server could be reached again."""
+    unwritable: bool = False
+    """The API server can be reached, but has failed to write the Lease whenever this node has tried of late."""
     outdated_at: float | None = None
     """Since when the holder says that it cannot reach the API server; None if it does not."""
     superseded_until: float = 0.0
@@ -129,7 +131,7 @@ def _decide(view: View) -> Act:
     if view.record.holder == view.me:
         return _hold(view)
     if view.alone:
-        return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
+        return _answer_alone(view)
     if view.why_not_announce is not None:
         return Act(probe=_is_next(view), why_not=view.why_not_announce)
     if view.leaving:
@@ -212,13 +214,20 @@ def _stand_by(view: View) -> Act:
     if silent_at is None:
         return _supersede(view, mac, rank)
     away = view.api_away_at is not None
-    due = silent_at + (_ALONE_S + _turn_s(rank, _NEXT_ALONE_S) if away else _turn_s(rank, _NEXT_SILENT_S))
+    alone_at = silent_at + _ALONE_S + _turn_s(rank, _NEXT_ALONE_S)
+    due = alone_at if away else silent_at + _turn_s(rank, _NEXT_SILENT_S)
     # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
     # cut off from it, and would take the address in vain.
     due = max(due, view.superseded_until)
     if view.now < due:
         return Act(watch=mac, again=due)
-    return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)
+    if away or (view.unwritable and view.now >= alone_at):
+        return _answer_alone(view)
+    return Act(watch=mac, write=Write.CLAIM, again=alone_at if view.unwritable else None)
+
+
+def _answer_alone(view: View) -> Act:
+    return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
 
 
 def _supersede(view: View, mac: str, rank: int) -> Act:

@@ -110,6 +110,8 @@ class _Known:
     """When that was."""
     rest_s: float = _ASK_AGAIN_S
     """How long nothing is written since."""
+    unwritable: bool = False
+    """The API server failed to write the Lease, and it has not changed since."""
 
 
 class Ownership:
@@ -182,6 +184,7 @@ class Ownership:
         known.record, known.read_at, known.asked, known.rest_s = record, now, None, _ASK_AGAIN_S
         if record.version != before.version:
             self._reads.forget(ip)
+            known.unwritable = False
         self._held_by.discard(before.holder, ip)
         if record.version:
             self._held_by.add(record.holder, ip)
@@ -214,11 +217,15 @@ class Ownership:
         act, address = self.acts.get(ip), self._addresses.get(ip, _GONE)
         return act is not None and act.answer and self._me in address.candidates
 
-    def failed(self, ip: str, *, refused: bool = False) -> None:
-        """Take note that a request was refused, or not answered: the next decision is by what is seen then."""
+    def failed(self, ip: str, *, refused: bool = False, unwritable: bool = False) -> None:
+        """Take note that a request was refused, or not answered: the next decision is by what is seen then.
+
+        ``unwritable``: the API server failed to write the Lease, as it would fail whoever asked.
+        """
         self._reads.failed(ip)
         if (known := self._known.get(ip)) is not None:
             known.asked = None
+            known.unwritable |= unwritable
             if refused:
                 known.rest_s = min(2 * known.rest_s, _ASK_MAX_S)
 
@@ -227,7 +234,7 @@ class Ownership:
         if away != (self._api_away_at is not None):
             self._api_away_at = now if away else None
             for ip, known in self._known.items():
-                known.rest_s = _ASK_AGAIN_S
+                known.rest_s, known.unwritable = _ASK_AGAIN_S, False
                 self._reads.failed(ip)
             self._api_back_at = self._api_back_at if away else now
 
@@ -323,6 +330,7 @@ class Ownership:
             known.open_at,
             self._api_away_at,
             self._api_back_at,
+            known.unwritable,
             self._outdated.get(known.wire.holder_mac or known.record.mac),
             known.superseded_until,
             known.alone,

@@ -47,8 +47,8 @@ class Endpoint(ForeignModel):
 
     @property
     def serving(self) -> bool:
-        """Return the condition serving, by default that of ready."""
-        return self.ready if self.conditions.serving is None else self.conditions.serving
+        """Return the condition serving, by default true."""
+        return self.conditions.serving is not False
 
     @property
     def terminating(self) -> bool:

@@ -78,9 +78,9 @@ async def _release(kube: Kube, namespace: str | None) -> set[str]:
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def in_turn(change: Coroutine[Any, Any, None]) -> None:
-        # One that is gone has no address either.
+        # One that is gone has no address either, nor has another one that has its name now.
         async with turns:
-            with contextlib.suppress(errors.NotFoundError):
+            with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
                 await change
 
     changes = [*(_clear(kube, each) for each in services), *(_delete(kube, each) for each in holders)]

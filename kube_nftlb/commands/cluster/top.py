@@ -117,7 +117,7 @@ def chosen(nodes: Sequence[str], wanted: Sequence[str]) -> list[str]:
     for name in wanted:
         if name not in nodes:
             raise errors.UsageError(f"there is no node {name!r}")
-    names = list(wanted) or sorted(nodes)[:_NODES_MAX]
+    names = list(dict.fromkeys(wanted)) or sorted(nodes)[:_NODES_MAX]
     if not wanted and len(nodes) > _NODES_MAX:
         terminal.note(f"only the first {_NODES_MAX} of {len(nodes)} nodes: name others with --node")
     return names

@@ -26,6 +26,8 @@ _MUTED_FROM_BYTES = 512 << 10
 """About eight thousand elements: more than a batch of farms usually has, as programs whose transactions are ignored
 otherwise, such as nftlb, cannot be told apart meanwhile."""
 _TIMEOUT_S = 30
+_NUMBERS = (1 << 32) - 1
+"""The largest sequence number."""
 _ATTEMPTS = 5
 _RETRY_S = 0.01
 _TRANSIENT = (errno.EBUSY, errno.EAGAIN, errno.EINTR)
@@ -113,9 +115,9 @@ class NftSocket:
             await asyncio.sleep(_RETRY_S)
 
     async def _try(self, messages: Sequence[Message], family: int) -> _Refusal | None:
-        first = self._sequence + 1
+        first = (self._sequence + 1) & _NUMBERS
         data = b"".join(self._encoded(messages, family))
-        last = self._sequence - 1
+        last = (self._sequence - 1) & _NUMBERS
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._send_in_thread, data, first, last
@@ -132,7 +134,7 @@ class NftSocket:
         yield self._head(_HEADER_BYTES, netlink.BATCH_END, _REQUEST, 0, _NFTABLES)
 
     def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        self._sequence = (self._sequence + 1) & _NUMBERS
         return _HEADER.pack(length, kind, flags, self._sequence, 0, family, 0) + _RESOURCE.pack(resource)
 
     def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
@@ -150,11 +152,12 @@ class NftSocket:
         while True:
             received = self._socket.receive()
             for kind, _, of, start, _ in netlink.parts(received):
-                if kind != netlink.ERROR or not first <= of <= last:
+                position = (of - first) & _NUMBERS
+                if kind != netlink.ERROR or position > (last - first) & _NUMBERS:
                     continue
                 code = netlink.code(received, start)
                 if code and refused is None:
-                    refused = _Refusal(code, of - first)
+                    refused = _Refusal(code, position)
                 # Where the transaction as a whole fails, only its beginning is answered.
                 if of == last or (of == first and code):
                     return refused

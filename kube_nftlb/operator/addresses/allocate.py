@@ -10,7 +10,7 @@ from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.base import Family
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.pools import Pool
-from kube_nftlb.operator.addresses.requests import GatewayKey, Holder, Request
+from kube_nftlb.operator.addresses.requests import ALL_PORTS, GatewayKey, Holder, Request
 from kube_nftlb.prose import counted, some_of
 from kube_nftlb.reasons import AddressReason
 
@@ -142,7 +142,7 @@ def loses(request: Request, ip: Ip, book: Book) -> bool:
 def _coexist(one: Request, other: Request) -> bool:
     if one.key.namespace != other.key.namespace or GatewayKey in map(type, (one.key, other.key)):
         return False
-    return bool(one.sharing_key and one.sharing_key == other.sharing_key) or one.ports.isdisjoint(other.ports)
+    return bool(one.sharing_key and one.sharing_key == other.sharing_key) or one.port_of_both(other) is None
 
 
 def asked(request: Request, ip: Ip, book: Book, also: Sequence[Ip], less: Sequence[Ip] = ()) -> Ip | Refusal:
@@ -250,9 +250,10 @@ def _unshareable(request: Request, ip: Ip, book: Book) -> tuple[str, str] | None
         other = book.request(key)
         if other is None or not _same_key(request, other):
             return _kind(key), ""
-        if not request.ports.isdisjoint(other.ports):
-            protocol, port = min(request.ports & other.ports)
-            return "Service", f", and with the same sharing key also the port {port}/{protocol}"
+        if (shared := request.port_of_both(other)) is not None:
+            protocol, port = shared
+            what = "every port of one of them" if shared == ALL_PORTS else f"the port {port}/{protocol}"
+            return "Service", f", and with the same sharing key also {what}"
         if (request.local or other.local) and request.selector != other.selector:
             why = "with externalTrafficPolicy Local both need the same endpoints"
             return "Service", f" with the same sharing key, but another selector: {why}"

@@ -1,15 +1,20 @@
 """What a Service asks of address pools, and what its status has. Pure."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.address_ranges import Ip, ip_of, known_ip_of
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServiceCondition
+from kube_nftlb.api.values import expand_ports
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.operator.farms.annotations import listen_of
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX
 from kube_nftlb.operator.farms.ports import serves
+
+ALL_PORTS: Final = ("all", 0)
+"""Stands for every port of every protocol."""
 
 _TEXT_MAX = 253
 """Longer annotations are not read."""
@@ -40,6 +45,7 @@ class Request(NamedTuple):
     with_class: bool
     """The Service names our class; otherwise its addresses may be those of another load balancer."""
     ports: frozenset[tuple[str, int]]
+    """The ports that its farms listen on, by protocol."""
     selector: tuple[tuple[str, str], ...]
     local: bool
     """externalTrafficPolicy Local: only nodes with endpoints serve it."""
@@ -50,6 +56,12 @@ class Request(NamedTuple):
     sharing_key: str = ""
     problem: str = ""
     """A sentence about what cannot be read; then it gets nothing."""
+
+    def port_of_both(self, other: "Request") -> tuple[str, int] | None:
+        """Return a port that both listen on, ALL_PORTS if one of them listens on every port; None if there is none."""
+        if ALL_PORTS in self.ports | other.ports:
+            return ALL_PORTS
+        return min(self.ports & other.ports, default=None)
 
 
 class Given(NamedTuple):
@@ -100,7 +112,7 @@ def request_of(service: Service, *, without_class: bool) -> Request | None:
         tuple(_families(service)),
         spec.ip_family_policy == "RequireDualStack",
         spec.load_balancer_class is not None,
-        frozenset((port.protocol, port.port) for port in spec.ports),
+        frozenset(_ports(service)),
         tuple(sorted((spec.selector or {}).items())),
         spec.external_traffic_policy == "Local",
     )
@@ -112,6 +124,15 @@ def request_of(service: Service, *, without_class: bool) -> Request | None:
         )
     except ValueError as error:
         return request._replace(problem=str(error))
+
+
+def _ports(service: Service) -> Iterator[tuple[str, int]]:
+    listen = listen_of(service)
+    if listen.all_ports:
+        yield ALL_PORTS
+        return
+    for port in service.spec.ports:
+        yield from ((port.protocol, number) for number in expand_ports(listen.ports) or [port.port])
 
 
 def _families(service: Service) -> Iterator[Family]:

@@ -14,7 +14,7 @@ from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_index import made_from
-from kube_nftlb.operator.farms.ports import cluster_ips, port_keys
+from kube_nftlb.operator.farms.ports import allocated_ips, port_keys
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 from kube_nftlb.operator.model.rejections import Rejection
 
@@ -148,8 +148,11 @@ class ServiceChanges:
         return self.with_external_ips() if self._cache.reserved.put_api_endpoints(name, ips) else NOTHING
 
     def _reserve(self, key: ServiceKey, before: Service | None, after: Service | None) -> frozenset[ServiceKey]:
-        """Reserve the cluster IPs of a Service. Return the Services with external IPs that are one of them, or were."""
-        had, has = (cluster_ips(each).values() if each is not None else () for each in (before, after))
+        """Reserve the cluster IPs of a Service, also of one that another proxy serves.
+
+        Return the Services with external IPs that are one of them, or were.
+        """
+        had, has = (allocated_ips(each).values() if each is not None else () for each in (before, after))
         return self._cache.service_index.asking_for(self._cache.reserved.put_cluster_ips(key, has, had))
 
     def _addresses_of(self, key: ServiceKey) -> set[str]:

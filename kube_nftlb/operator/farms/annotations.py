@@ -185,6 +185,11 @@ def _hashed(scheduler: str) -> str:
     return param.ipv4 if param is not None and param.ipv4 != "none" else ""
 
 
+def listen_of(service: Service) -> Listen:
+    """Return the listeners that the annotations of a Service select; an invalid one selects none."""
+    return _listen(service, annotation_options.annotations(service.metadata.annotations), [])
+
+
 def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) -> Listen:
     protocol, ports = texts.get(_PROTOCOL), texts.get(_PORTS)
     if protocol is None and ports is None:

@@ -53,7 +53,12 @@ def serves(service: Service) -> bool:
 
 def cluster_ips(service: Service) -> dict[Family, str]:
     """Return the Service's cluster IP of each family; none if it is not ours."""
-    if not serves(service):
+    return allocated_ips(service) if serves(service) else {}
+
+
+def allocated_ips(service: Service) -> dict[Family, str]:
+    """Return the cluster IP of each family that the API server has given the Service, whoever serves it."""
+    if service.spec.type == "ExternalName":
         return {}
     addresses: dict[Family, str] = {}
     for text in service.spec.cluster_ips or (service.spec.cluster_ip,):

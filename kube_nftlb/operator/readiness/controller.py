@@ -66,6 +66,8 @@ class ReadinessGateController:
         self._writes: WorkQueue[PodKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._awaited: dict[PodKey, Mapping[FarmKey, Awaited]] = {}
         self._since: dict[PodKey, float] = {}
+        self._uids: dict[PodKey, str] = {}
+        """Of the Pods that these are about."""
         self._asked_at: dict[PodKey, float] = {}
         self._withdrawn_at: dict[ServiceKey, float] = {}
         self._backoff: Backoff[PodKey] = Backoff()
@@ -134,8 +136,7 @@ class ReadinessGateController:
         if pod is None or not pod.waits:
             return
         now = self._clock()
-        if key not in self._since:
-            self._begin(key)
+        self._know(key, pod)
         verdict = decide(key, pod, self._cache, self._nodes, self._awaited.get(key))
         self._awaited[key] = verdict.awaited
         if verdict.unlisted and now - self._asked_at.get(key, float("-inf")) >= _ASK_AGAIN_S:
@@ -154,6 +155,14 @@ class ReadinessGateController:
             self._events.report(_subject(key, pod), [Lasting("ReadinessGatePending", verdict.message)], EVENT_PART)
             if self._cache.gates.defer(key):
                 self._begin(key)
+
+    def _know(self, key: PodKey, pod: GatedPod) -> None:
+        if self._uids.get(key) == pod.uid:
+            return
+        # Another one may have had its name, and the watch has missed that there was none for a while.
+        self._forget(key)
+        self._uids[key] = pod.uid
+        self._begin(key)
 
     def _wait_for_service(self, key: PodKey) -> None:
         self._checks.remind(key, _UNSERVED_S)
@@ -216,6 +225,7 @@ class ReadinessGateController:
     def _forget(self, key: PodKey) -> None:
         self._awaited.pop(key, None)
         self._since.pop(key, None)
+        self._uids.pop(key, None)
         self._asked_at.pop(key, None)
         self._verdicts.pop(key, None)
         if (pod := self._cache.gates.pods.get(key)) is not None:

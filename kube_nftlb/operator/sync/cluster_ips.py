@@ -97,7 +97,9 @@ class ClusterIPs:
 
     def seen(self, keys: Iterable[ObjectKey]) -> None:
         """Look again at Gateways whose IPAddresses have changed."""
-        self._queue.add_all(list(keys))
+        # Before that nobody takes them, as in a replica that stands by; ``replace`` looks at all.
+        if self._settled:
+            self._queue.add_all(list(keys))
 
     def state(self, key: ObjectKey) -> ClusterState | None:
         """Return what a Gateway has: until that is decided, what is reserved for it; None: nothing is yet.

@@ -161,8 +161,7 @@ class Gateways:
         self._defined, objects = (self._store.versions, self._store.routability), self._store.objects
         self._planner = Planner(objects)
         self._recall_farms()
-        while self._store.take(_AT_ONCE) is not None:
-            pass
+        self._store.follow()
         plan = GatewayPlan()
         await _in_steps(self._planner.follow(everything(objects), plan))
         if not self.claimed.is_set():

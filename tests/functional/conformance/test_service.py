@@ -634,9 +634,11 @@ def test_blue_and_green(bed: Testbed, pods: Pods, service: Make, start: Start) -
 
 
 def test_conditions_that_are_not_said(bed: Testbed, pods: Pods, service: Make) -> None:
-    """A17: an endpoint without conditions is ready."""
+    """A17: an endpoint without conditions is ready, and one that terminates serves until it is said not to."""
     web = service().endpoints(Endpoint(pods.servers[0], ready=None), unready(pods.servers[1]))
     bed.reach(pods.clients[0].where, pods.servers[:1], web.ip())
+    web.endpoints(Endpoint(pods.servers[1], ready=False, terminating=True), unready(pods.servers[0]))
+    bed.reach(pods.clients[0].where, pods.servers[1:2], web.ip())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -215,8 +214,7 @@ def test_a_dump_has_objects_and_what_the_nodes_have(
     done = kubectl.run("sysdump", "-f", str(path), "--node-command", node_command(cluster.lab), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert path.stat().st_mode & 0o077 == 0
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xzf", path, "-C", tmp_path], check=True)
     dumped = tmp_path / "dump"
     farms = json.loads((dumped / "objects/nftlbfarms.json").read_text())
     assert sorted(each["metadata"]["name"] for each in farms) == ["nftables--http", "nftlb--http"]
@@ -232,8 +230,7 @@ def test_a_dump_hides_what_it_is_told_to(cluster: Cluster, kubectl: Kubectl, web
     path = tmp_path / "dump.tar.gz"
     done = kubectl.run("sysdump", "-f", str(path), "--hide", "names", "--hide", "addresses", "-n", web)
     assert "the agent has no pod there" in done.stderr
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xzf", path, "-C", tmp_path], check=True)
     text = "".join(each.read_text() for each in (tmp_path / "dump").rglob("*") if each.is_file())
     for secret in (web, "node-1", cluster.vip("web", web), *cluster.pods("web", web)):
         assert secret not in text

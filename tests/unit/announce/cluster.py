@@ -40,6 +40,8 @@ class Node:
     agent_runs: bool = True
     responder_runs: bool = True
     api: bool = True
+    writes: bool = True
+    """The API server writes what the node asks it for."""
     api_changed_at: float = 0.0
     blocked: dict[str, Blocker] = field(default_factory=dict)
     """Why the node may not begin to announce an address."""
@@ -206,8 +208,8 @@ class Cluster:
 
     def _write(self, node: Node, writing: Writing) -> None:
         ip, before = writing.ip, self.leases.get(writing.ip, NOBODY)
-        if not node.api or before.version != writing.before.version:
-            node.ownership.failed(ip)
+        if not (node.api and node.writes) or before.version != writing.before.version:
+            node.ownership.failed(ip, refused=not node.writes, unwritable=not node.writes)
             return
         self.writes.append((self.now, node.name, writing))
         after = self._written(node, writing)

@@ -67,6 +67,69 @@ def test_no_node_answers_that_has_not_programmed_the_farms() -> None:
     assert cluster.holder(FOUR) == "n2", "the other one need not be the first choice"
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_node_that_dies_while_the_api_server_fails_to_write_is_replaced_by_the_wire_alone(nodes: int) -> None:
+    """As when etcd has no space left, or a webhook does not answer: it is reached, and all Leases can be read."""
+    cluster = settled(nodes, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    for node in cluster.nodes.values():
+        node.writes = False
+    cluster.kill(holder)
+    cluster.run(20.0)
+    second = cluster.holder(FOUR)
+    assert second != holder
+    assert cluster.gaps(FOUR, since) <= 8.0
+    assert cluster.doubles(FOUR, since) == 0
+    assert cluster.leases[FOUR].holder == holder
+    assert cluster.nodes[second].again < cluster.now + 4, "it goes on trying to write"
+    for node in cluster.nodes.values():
+        node.writes = True
+    cluster.run(4.0)
+    assert (cluster.leases[FOUR].holder, cluster.holder(FOUR)) == (second, second)
+    cluster.start(holder)
+    cluster.run(4.0)
+    assert cluster.holder(FOUR) == second
+    assert cluster.doubles(FOUR, since) == 0
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_node_that_comes_back_while_the_api_server_fails_to_write_does_not_answer_beside_another(
+    *, moved: bool
+) -> None:
+    cluster = settled(2, FOUR)
+    holder = cluster.holder(FOUR)
+    if moved:
+        # The other one has held it before: its link-layer address is known.
+        cluster.kill(holder)
+        cluster.run(5.0)
+        cluster.start(holder)
+        cluster.run(5.0)
+        holder = cluster.holder(FOUR)
+    for node in cluster.nodes.values():
+        node.writes = False
+    cluster.kill(holder)
+    cluster.run(10.0)
+    assert cluster.holder(FOUR) != holder
+    since = cluster.now
+    cluster.start(holder)
+    cluster.run(10.0)
+    assert len(cluster.answerers(FOUR)) == 1
+    assert cluster.doubles(FOUR, since) <= 1.0
+
+
+def test_a_write_that_fails_once_makes_nobody_take_an_address_alone() -> None:
+    cluster = settled(2, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    second = "n1" if holder == "n2" else "n2"
+    cluster.nodes[second].writes = False
+    cluster.kill(holder)
+    cluster.run(2.0)
+    cluster.nodes[second].writes = True
+    cluster.run(3.0)
+    assert (cluster.leases[FOUR].holder, cluster.holder(FOUR)) == (second, second)
+    assert cluster.gaps(FOUR, since) <= 3.5
+
+
 @FAMILIES
 def test_another_node_takes_over_when_the_holder_dies(ip: str) -> None:
     cluster = settled(3, ip)

@@ -149,11 +149,13 @@ def test_of_backends_with_one_name_the_lowest_address_keeps_it() -> None:
     assert {each.name for each in again} < set(found)
 
 
-def test_conditions_are_carried_and_absent_ones_mean_ready() -> None:
-    down = endpoint("10.244.0.2", "b", ready=False, serving=True, terminating=True)
-    a, b = (each.backend for each in joined([endpoint_slice(endpoint("10.244.0.1", "a"), down)]))
+def test_conditions_are_carried_and_absent_ones_mean_ready_and_serving() -> None:
+    down = endpoint("10.244.0.2", "b", ready=False, serving=False, terminating=True)
+    ends = endpoint("10.244.0.3", "c", ready=False, terminating=True)
+    a, b, c = (each.backend for each in joined([endpoint_slice(endpoint("10.244.0.1", "a"), down, ends)]))
     assert (a.ready, a.serving, a.terminating, a.node_name) == (True, True, False, "n1")
-    assert (b.ready, b.serving, b.terminating) == (False, True, True)
+    assert (b.ready, b.serving, b.terminating) == (False, False, True)
+    assert (c.ready, c.serving, c.terminating) == (False, True, True)
 
 
 def test_a_gated_ip_gets_connections_unless_its_pod_terminates() -> None:

@@ -48,8 +48,7 @@ def test_the_archive_is_the_same_each_time() -> None:
 
 
 def test_the_launcher_runs_the_installed_program(plugin: Path, tmp_path: Path) -> None:
-    with tarfile.open(plugin / krew.ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xzf", plugin / krew.ARCHIVE, "-C", tmp_path], check=True)
     installed = tmp_path / "bin" / "kube-nftlb"
     installed.parent.mkdir()
     installed.write_text('#!/bin/sh\necho "$@"\n')

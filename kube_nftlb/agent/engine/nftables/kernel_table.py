@@ -68,10 +68,14 @@ class KernelTable:
         await self._settle(dump, self.written.elements())
 
     async def set_local_pods(self, ranges: Mapping[TableFamily, tuple[str, ...]]) -> None:
-        """Set the ranges of this node's pods."""
+        """Set the ranges of this node's pods. If somebody has deleted the table, ``repair`` writes them."""
         if ranges != self._rules.local_pods:
             if self._created:
-                await self._nft.run(skeleton.local_pods(ranges))
+                try:
+                    await self._nft.run(skeleton.local_pods(ranges))
+                except errors.KernelError:
+                    if await self._reader.has_chain(skeleton.seal()):
+                        raise
             self._rules.set_local_pods(ranges)
 
     async def release(self) -> dict[str, str]:

@@ -41,11 +41,13 @@ class TableRules:
     async def wanted(self, chains: Collection[str]) -> TableContents:
         """Return what the table is to have if elements lead to these chains. Raises KernelError."""
         base = await self._base(chains)
-        maps = (layout.affinity_map(*each) for each in affinity.maps(chains))
+        # Others are forgotten: namespaces and group sizes come and go.
+        self._chains = {name: self._chains[name] for name in chains}
+        self._maps = {name: self._maps[name] for name in _maps(chains)}
         return TableContents(
-            {**base.sets, **{name: self._maps[name] for name in maps}},
+            {**base.sets, **self._maps},
             {**base.chains, **dict.fromkeys(chains, b"")},
-            {**base.rules, **{name: self._chains[name] for name in chains}},
+            {**base.rules, **self._chains},
         )
 
     async def found(self) -> TableContents:
@@ -59,7 +61,7 @@ class TableRules:
             name = self._blueprint.table
             add = partial(self._netfilter.commit, list(new_chains(unknown, (), name)))
             read = await self._blueprint.read(_dormant(self.local_pods, name), _is_interval, add)
-            maps = {layout.affinity_map(*each) for each in affinity.maps(unknown)}
+            maps = _maps(unknown)
             self._chains |= {chain: read.rules.get(chain, ()) for chain in unknown}
             self._maps |= {map_: read.sets[map_] for map_ in maps}
             self._skeleton = TableContents(
@@ -68,6 +70,10 @@ class TableRules:
                 {chain: rules for chain, rules in read.rules.items() if chain not in unknown},
             )
         return self._skeleton
+
+
+def _maps(chains: Collection[str]) -> set[str]:
+    return {layout.affinity_map(*each) for each in affinity.maps(chains)}
 
 
 def new_chains(needed: Collection[str], known: Collection[str], table: str = TABLE) -> Iterator[Message]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.places import CLIENT
+from lab.rights import NAMESPACE
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import suite
 from tests.functional.segment import (
@@ -119,6 +120,69 @@ def test_a_client_connects_anew(
     assert met["longest_gap_ms"] < (ANEW_S if ASKING in fault else LONGEST_S) * 1000
     eventually(lambda: cluster.lab.pid("responder", first) > 0, "the node is mended")
     assert record(cluster, ip).holder == second, "it does not go back"
+
+
+@pytest.fixture
+def unwritable(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """Have the API server fail to write the Leases of addresses from a call on: it cannot ask who is to admit them."""
+    webhook = {
+        "name": "nobody.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+        "objectSelector": {"matchLabels": {"kube-nftlb.io/announced-address": "true"}},
+        "rules": [
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "apiVersions": ["*"],
+                "operations": ["*"],
+                "resources": ["leases"],
+            }
+        ],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    made = {**kind, "metadata": {"name": "nobody"}, "webhooks": [webhook]}
+
+    def fails() -> bool:
+        found = cluster.get("lease", namespace=NAMESPACE, labelSelector="kube-nftlb.io/announced-address=true")
+        body = {"metadata": {"annotations": {"tried": "again"}}}
+        try:
+            cluster.api.patch("lease", found["items"][0]["metadata"]["name"], NAMESPACE, body)
+        except AssertionError:
+            return True
+        return False
+
+    def begin() -> None:
+        cluster.apply(made)
+        eventually(fails, "writes fail")
+
+    yield begin
+    cluster.delete("validatingwebhookconfiguration", "nobody")
+
+
+def test_a_holder_that_dies_while_the_api_server_fails_to_write_is_replaced(
+    cluster: Cluster, namespace: str, pair: tuple[str, str], unwritable: Callable[[], None]
+) -> None:
+    ip = pair[0]
+    local(cluster, namespace, ip)
+    served(cluster, ip)
+    first = holder(cluster, ip)
+    unwritable()
+    with answerers(cluster, ip) as told, cluster.hammer(CLIENT, ip, 80, "--timeout", "0.5") as met:
+        with power_off(cluster, first):
+            time.sleep(AWAY_S)
+            served(cluster, ip)
+            assert record(cluster, ip).holder == first, "nobody could say that it holds the address"
+            cluster.delete("validatingwebhookconfiguration", "nobody")
+            second = holder(cluster, ip, other_than=first)
+            served(cluster, ip)
+        time.sleep(BACK_S)
+    note(met, "holder: power off, while the API server fails to write")
+    one_answers(told, "holder: power off, while the API server fails to write")
+    print(f"{first} → {second}; longest gap {met['longest_gap_ms']} ms, failed {met['failed']}")
+    assert met["longest_gap_ms"] < LONGEST_S * 1000
 
 
 @pytest.mark.parametrize("client", SPLITS)

@@ -1,5 +1,9 @@
 """The readiness gate kube-nftlb.io/programmed: a pod is ready once the nodes that count send it connections."""
 
+import os
+import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,18 @@ from kube_nftlb import names
 from lab import versions
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
+from tests.functional import commands
 from tests.functional.cluster import Cluster, eventually, running
 
 POLICY = Path(__file__).parents[4] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
 
-
-SETTINGS = {**engine.OPERATOR, "KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5"}
+SILENT_S = 90
+SETTINGS = {
+    **engine.OPERATOR,
+    "KUBE_NFTLB_READINESS_GATE": "on",
+    "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5",
+    "KUBE_NFTLB_AGENT_SILENT_SECONDS": str(SILENT_S),
+}
 
 
 def gated(name: str, replicas: int, namespace: str, grace_s: int = 0) -> dict[str, Any]:
@@ -81,20 +91,57 @@ def test_a_pod_is_ready_only_once_each_node_sends_it_connections(
         assert pod in cluster.answers(where, web), where
 
 
-@pytest.mark.long
-def test_a_node_that_is_deleted_does_not_hold_pods_back() -> None:
-    # The token of an agent ends with its Node, so the node cannot come back.
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Cluster]:
+    """A lab from which the last test takes the second node."""
     with running("gate-gone", nodes=2, settings={"operator": SETTINGS}) as cluster:
-        _, second = cluster.nodes
-        cluster.apply(service("web", "default"), gated("web", 1, "default"))
-        cluster.rolled_out("web", 1, "default")
-        cluster.farm_has("web--http", "default", 1)
-        with cluster.frozen("agent", second):
-            pod = added_pod(cluster, "default")
-            eventually(lambda: bool(cluster.events("Pod", pod, "default")), "an Event tells what it waits for")
-            assert waits(cluster, pod, "default")
-            cluster.delete("node", second)
-            eventually(lambda: is_ready(cluster, pod, "default"), "the other node counts alone")
+        yield cluster
+
+
+@pytest.fixture
+def waiting(two_nodes: Cluster) -> Iterator[tuple[str, str]]:
+    """A namespace and a pod in it, the second of ``web``, that waits for the second node, whose agent is frozen."""
+    cluster = two_nodes
+    with cluster.namespace() as namespace:
+        cluster.apply(service("web", namespace), gated("web", 1, namespace))
+        cluster.rolled_out("web", 1, namespace)
+        cluster.farm_has("web--http", namespace, 1)
+        with cluster.frozen("agent", cluster.nodes[1]):
+            pod = added_pod(cluster, namespace)
+            eventually(lambda: bool(cluster.events("Pod", pod, namespace)), "an Event tells what it waits for")
+            assert waits(cluster, pod, namespace)
+            yield namespace, pod
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_node_whose_agent_is_silent_does_not_hold_pods_back(two_nodes: Cluster, waiting: tuple[str, str]) -> None:
+    cluster, (namespace, pod) = two_nodes, waiting
+    first, second = cluster.nodes
+    (old,) = set(cluster.pods("web", namespace)) - {pod}
+    eventually(lambda: is_ready(cluster, pod, namespace), "the other node counts alone", SILENT_S + 60)
+    ready = cluster.condition("nftlbnode", second, "Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "AgentSilent")
+    (event,) = (e for e in cluster.events("NftlbNode", second, "default") if e["reason"] == "AgentSilent")
+    assert event["message"] == ready["message"]
+    status = commands.run(cluster, "status", where=first)
+    assert status.returncode == 1
+    assert re.search(rf"node {second} for \d+s: AgentSilent: its agent has not reported since", status.stdout)
+    cluster.farm_has("web--http", namespace, 2)
+    vip = cluster.vip("web", namespace)
+    cluster.reaches(first, [old, pod], vip)
+    assert cluster.answers(second, vip) == {old}, "what it programmed goes on"
+    os.kill(cluster.lab.pid("agent", second), signal.SIGCONT)
+    eventually(lambda: cluster.condition("nftlbnode", second, "Ready").get("status") == "True", "it reports again")
+    eventually(lambda: cluster.answers(second, vip) == {old, pod}, "it serves the new pod, too")
+
+
+@pytest.mark.long
+def test_a_node_that_is_deleted_does_not_hold_pods_back(two_nodes: Cluster, waiting: tuple[str, str]) -> None:
+    # The last in this lab: the token of an agent ends with its Node, so the node cannot come back.
+    namespace, pod = waiting
+    two_nodes.delete("node", two_nodes.nodes[1])
+    eventually(lambda: is_ready(two_nodes, pod, namespace), "the other node counts alone")
 
 
 def test_a_pod_without_a_service_is_ready_at_once(cluster: Cluster, namespace: str) -> None:

@@ -46,7 +46,12 @@ class Node:
         def key(name: str) -> FarmKey | None:
             return FarmKey("default", name) if name in self.facts else None
 
-        known = Known(facts, key, self, lambda _: Contents(), Changes(Policies()))
+        def owner(listener: Listener) -> FarmKey | None:
+            farms = (each.farm for each in self.facts.values() if each.farm is not None)
+            has = (each.metadata.name for each in farms if each.spec.addresses[0].ip == listener.ip)
+            return next((FarmKey("default", name) for name in has), None)
+
+        known = Known(facts, key, owner, self, lambda _: Contents(), Changes(Policies()))
         return plan([FarmKey("default", name) for name in names], known)
 
 
@@ -71,6 +76,15 @@ def test_the_owner_of_an_address_comes_along(old: Facts, decision: type[object])
     planned = node.plan("new")
     assert planned.keys() == {"new", "old"}
     assert isinstance(planned["old"].decision, decision)
+
+
+@pytest.mark.parametrize("old", [Facts(at(THERE, "old")), Facts(None)], ids=["changed", "deleted"])
+def test_what_is_to_get_an_address_comes_along_with_what_leaves_it(old: Facts) -> None:
+    node = Node(at(HERE, "new"), at(THERE, "other"), has={"old": HERE})
+    node.facts["old"] = old
+    planned = node.plan("old")
+    assert planned.keys() == {"old", "new"}
+    assert isinstance(planned["new"].decision, Serve)
 
 
 def test_the_owner_of_an_address_that_nobody_knows_is_withdrawn() -> None:

@@ -61,6 +61,30 @@ async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     assert calls[0] == ["late--http", "web--http"]
 
 
+async def test_an_address_is_always_served_though_what_gets_it_comes_batches_later_than_what_leaves_it(
+    node: Node,
+) -> None:
+    """As when the externalTrafficPolicy of a Service becomes Local while others are created."""
+    await node.program([farm(addresses=at("10.96.0.1") + at("10.96.0.2"))], 20)
+    served: list[bool] = []
+    apply = node.engine.apply
+
+    async def noted(changes: FarmChanges) -> Applied:
+        applied = await apply(changes)
+        served.append(any(each.ip == "10.96.0.2" for farm in node.engine.farms.values() for each in farm.listeners))
+        return applied
+
+    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    new = [farm(f"new-{number}", addresses=at(f"10.97.0.{number}"), version=21 + number) for number in range(200)]
+    external = farm("external", addresses=at("10.96.0.2"), created="2026-02-01T00:00:00Z", version=121)
+    # The oldest and the newest get turns.
+    node.put(*new[:100], external, *new[100:], farm(addresses=at("10.96.0.1"), generation=2, version=221))
+    await node.settle(221)
+    assert len(served) > 2
+    assert all(served)
+    assert [each.ip for each in node.engine.farms["external"].listeners] == ["10.96.0.2"]
+
+
 async def test_addresses_are_exchanged_in_one_call_of_the_engine(node: Node) -> None:
     await node.program([farm("a--http", addresses=at("10.96.0.1")), farm("b--http", addresses=at("10.96.0.2"))], 20)
     node.put(

@@ -68,6 +68,13 @@ async def test_services_and_leases_are_released_until_nobody_assigns_any(
     assert "service default/web has no address" in capsys.readouterr().err
 
 
+async def test_a_service_that_was_made_anew_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = cluster(monkeypatch, 1)
+    kube.apply_errors.append(errors.ConflictError(409, "Conflict", "the UID does not match"))
+    assert await release_addresses.release(Target(), wait=False) == 1
+    assert kube.find(LEASES, records.name(VIP), "kube-nftlb-system") is None
+
+
 @pytest.mark.parametrize(("ago_s", "force", "refused"), [(5, False, True), (5, True, False), (600, False, False)])
 async def test_a_running_operator_keeps_its_addresses(
     monkeypatch: pytest.MonkeyPatch, ago_s: int, force: bool, refused: bool

@@ -39,7 +39,7 @@ def test_all_nodes_are_asked_but_not_thousands(capsys: pytest.CaptureFixture[str
     assert top.chosen(nodes[:3], ()) == nodes[:3]
     assert top.chosen(nodes, ()) == nodes[:32]
     assert "only the first 32 of 1000 nodes: name others with --node" in capsys.readouterr().err
-    assert top.chosen(nodes, ("node-0999",)) == ["node-0999"]
+    assert top.chosen(nodes, ("node-0999", "node-0001", "node-0999")) == ["node-0999", "node-0001"]
     with pytest.raises(errors.UsageError, match="there is no node 'node-1'"):
         top.chosen(nodes, ("node-1",))
 

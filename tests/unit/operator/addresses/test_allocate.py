@@ -102,6 +102,7 @@ KEY = {"address-sharing-key": "one"}
 ALSO = {"addresses": "192.0.2.1", **KEY}
 LOCAL = {"externalTrafficPolicy": "Local"}
 SAME: Json = {"selector": {"app": "same"}}
+MORE_PORTS, ALL = {"ports": "81-90"}, {"protocol": "all"}
 
 
 @pytest.mark.parametrize(
@@ -157,12 +158,19 @@ def test_a_service_that_gets_none_says_why(pools: list[Json], service: Json, rea
         ({"annotations": KEY}, {"loadBalancerIP": "192.0.2.1"}, "another Service has 192.0.2.1"),
         ({}, {"annotations": ALSO, **PORT_81}, "another Service has 192.0.2.1"),
         ({"annotations": KEY}, {"annotations": ALSO}, "with the same sharing key also the port 80/TCP"),
+        ({"annotations": KEY | MORE_PORTS}, {"annotations": ALSO, **PORT_81}, "also the port 81/TCP"),
+        ({"annotations": KEY, **PORT_81}, {"annotations": ALSO | MORE_PORTS}, "also the port 81/TCP"),
+        ({"annotations": KEY | ALL}, {"annotations": ALSO, **UDP}, "also every port of one of them"),
+        ({"annotations": KEY, **UDP}, {"annotations": ALSO | ALL}, "also every port of one of them"),
         ({"annotations": KEY, **LOCAL}, {"annotations": ALSO, **PORT_81}, "externalTrafficPolicy Local"),
         ({"annotations": KEY}, {"annotations": ALSO, **PORT_81, **LOCAL}, "externalTrafficPolicy Local"),
         ({"annotations": KEY}, {"annotations": ALSO, **PORT_81, "namespace": "other"}, "another Service has 192.0.2.1"),
         ({"loadBalancerClass": "example.com/other"}, {"loadBalancerIP": "192.0.2.1"}, "another Service has 192.0.2.1"),
     ],
-    ids=["no key", "one key", "other key", "port", "local", "local too", "namespace", "class"],
+    ids=[
+        *("no key", "one key", "other key", "port", "ports of it", "more ports", "all of it", "all"),
+        *("local", "local too", "namespace", "class"),
+    ],
 )
 def test_nobody_gets_an_address_that_another_has(other: Json, one: Json, message: str) -> None:
     world = World()
@@ -178,9 +186,12 @@ def test_nobody_gets_an_address_that_another_has(other: Json, one: Json, message
     [
         ({"annotations": KEY}, {"annotations": ALSO, **PORT_81}),
         ({"annotations": KEY}, {"annotations": KEY, **UDP}),
+        ({"annotations": KEY | MORE_PORTS}, {"annotations": KEY, "ports": [{"port": 91, "protocol": "TCP"}]}),
+        # Not a list of ports: only the Service's own is served.
+        ({"annotations": KEY | {"ports": "81-"}}, {"annotations": KEY, **PORT_81}),
         ({"annotations": KEY, **LOCAL, **SAME}, {"annotations": KEY, **UDP, **SAME}),
     ],
-    ids=["asked", "any", "local"],
+    ids=["asked", "any", "more ports", "invalid ports", "local"],
 )
 def test_services_with_one_key_share_an_address(other: Json, one: Json) -> None:
     world = World()

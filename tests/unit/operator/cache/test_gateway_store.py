@@ -20,6 +20,7 @@ from kube_nftlb.operator.gateway.objects import ObjectKey, Options
 
 def test_changes_of_namespaces_take_turns() -> None:
     store = GatewayStore(VersionedMap(lambda _: 0), {}, Options())
+    store.follow()
     crowd = [ObjectKey("crowd", f"gateway-{number}") for number in range(200)]
     for key in (*crowd[:100], ObjectKey("tenant", "edge"), *crowd[100:]):
         store.note("gateways", key)
@@ -31,6 +32,19 @@ def test_changes_of_namespaces_take_turns() -> None:
     rest = [each.gateways for _ in range(66) if (each := store.take(3)) is not None]
     assert frozenset().union(taken.gateways, *rest) == {*crowd, ObjectKey("tenant", "edge")}
     assert store.take(3) is None
+
+
+def test_changes_are_not_remembered_before_somebody_follows_them() -> None:
+    store = GatewayStore(VersionedMap(lambda _: 0), {}, Options())
+    for number in range(100):
+        store.note("namespaces", f"gone-{number}")
+    assert store.take(3) is None
+    store.follow()
+    assert store.take(3) is None
+    store.note("namespaces", "here")
+    taken = store.take(3)
+    assert taken is not None
+    assert taken.namespaces == {"here"}
 
 
 SPECS: dict[Resource, dict[str, Any]] = {
@@ -49,6 +63,7 @@ def raw(spec: Any, version: int, uid: str = "uid") -> dict[str, Any]:
 @pytest.mark.parametrize("resource", SPECS, ids=lambda each: each.kind)
 def test_of_an_object_that_cannot_be_parsed_any_more_what_was_known_stays_but_no_grant(resource: Resource) -> None:
     store = GatewayStore(VersionedMap(lambda _: 0), {}, Options())
+    store.follow()
     objects = store.objects
     known: list[Sized] = [objects.classes, objects.gateways, objects.listener_sets, objects.routes, objects.grants]
     store.put(resource, raw(SPECS[resource], 1))

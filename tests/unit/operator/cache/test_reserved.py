@@ -46,12 +46,15 @@ def ingest() -> Ingest:
     ingest = Ingest(Cache(reserved))
     api = raw_slice(endpoint("172.31.0.1"), name="kubernetes-x", service="kubernetes")
     other = raw_service("dns", clusterIP="10.97.0.10", clusterIPs=["10.97.0.10"])
+    elsewhere = raw_service("elsewhere", clusterIP="10.97.0.11", clusterIPs=["10.97.0.11"])
+    elsewhere["metadata"]["labels"] = {"service.kubernetes.io/service-proxy-name": "another"}
     seen: list[tuple[Resource, dict[str, Any]]] = [
         (NODES, raw_node()),
         (NODES, raw_node("n2", "fd00:31::C", pod_cidr="fd00:244:2::/64")),
         (SERVICE_CIDRS, raw_service_cidr("10.96.0.0/16")),
         (ENDPOINT_SLICES, api),
         (SERVICES, other),
+        (SERVICES, elsewhere),
     ]
     for resource, raw in seen:
         ingest.put(resource, raw)
@@ -68,6 +71,7 @@ def ingest() -> Ingest:
         ("10.200.9.9", "it is in 10.200.0.0/16, the range of pods"),
         ("10.96.3.4", "it is in 10.96.0.0/16, the range of cluster IPs"),
         ("10.97.0.10", "it is the cluster IP of the Service default/dns"),
+        ("10.97.0.11", "it is the cluster IP of the Service default/elsewhere"),
         ("172.31.0.1", "it is an address of the API server"),
         ("192.0.2.1", "it is an address of the API server"),
         ("172.31.0.13", None),

@@ -126,6 +126,17 @@ async def test_a_pod_gets_no_condition_that_was_decided_for_another_one_of_its_n
     assert operator.conditions() == [], "no node has the new one"
 
 
+async def test_a_pod_that_takes_the_place_of_one_that_waits_waits_from_then_on(operator: Operator) -> None:
+    operator.pod()
+    await asyncio.sleep(0.9)
+    operator.pod(uid="another", version=9)
+    await asyncio.sleep(0.6)
+    assert operator.conditions() == [], "its Service may be seen after it"
+    await asyncio.sleep(1)
+    (write,) = operator.kube.writes
+    assert write.body["metadata"]["uid"] == "another"
+
+
 async def test_a_pod_waits_for_the_service_that_is_seen_after_it(operator: Operator) -> None:
     operator.pod()
     await asyncio.sleep(0.5)
