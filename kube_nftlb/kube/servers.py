@@ -7,6 +7,8 @@ must prove itself to be the address that it was asked at, by its certificate.
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 import structlog
@@ -33,8 +35,20 @@ class ApiServers:
         self._endpoints: dict[str, tuple[ListenAddress, ...]] = {}
         self._current: ListenAddress | None = None
         self._gave_up: ListenAddress | None = None
+        self._date = ("", datetime.now(UTC))
+        """What the last answer said, and when that was by this machine's clock."""
         self.peers: tuple[str, ...] = ()
         """The IP addresses that watches were connected to last: a name may stand for others by now."""
+
+    @property
+    def now(self) -> datetime:
+        """The date by the clock of the server that answered last, to a second; by this machine's if that says none."""
+        text, at = self._date
+        here = datetime.now(UTC)
+        try:
+            return parsedate_to_datetime(text).replace(tzinfo=UTC) + (here - at)
+        except ValueError:
+            return here
 
     def learn(self, raw: JsonObject) -> None:
         """Take an EndpointSlice; only those of the Service ``kubernetes`` matter."""
@@ -73,6 +87,7 @@ class ApiServers:
                     _log.info("API server reached", host=address.host, port=address.port)
                 self._current, self._gave_up = address, None
                 self._note_peer(response)
+                self._date = response.headers.get("Date", ""), datetime.now(UTC)
                 return response
         assert error is not None  # noqa: S101 - there is one address at least
         raise error

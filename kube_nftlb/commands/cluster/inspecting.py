@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -90,7 +89,7 @@ async def status(target: Target, options: StatusOptions) -> bool:
             await asyncio.sleep(_AGAIN_S)
     if target.namespace and not looked.view.farms:
         terminal.note(pages.all_well((), target.namespace))
-    now = datetime.now(UTC)
+    now = kube.servers.now
     if options.output in (WideFormat.JSON, WideFormat.YAML):
         document = pages.status_json(looked.view, looked.findings, now)
         terminal.show_data({**document, "connections": list(looked.connections)}, options.output)
@@ -122,17 +121,16 @@ async def _look(kube: Kube, target: Target, options: StatusOptions, until: float
 
 async def _read(kube: Kube, target: Target, options: StatusOptions) -> tuple[_Looked, JsonObject | None]:
     """Return the state of the cluster, and the Service that is meant, if one is."""
-    now = datetime.now(UTC)
     if options.service is None:
         view = await overview(kube, target, target.namespace)
         if target.namespace and not view.farms:
             await check_namespace(kube, target.namespace)
-        return _Looked(view, findings.find(view, now)), None
+        return _Looked(view, findings.find(view, kube.servers.now)), None
     namespace, name = options.service
     view = await overview(kube, target, namespace)
     unserved = [raw for raw in view.unserved if raw["metadata"]["name"] == name]
     view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)], unserved=unserved)
-    found = findings.find(view, now)
+    found = findings.find(view, kube.servers.now)
     service = await _service(kube, namespace, name)
     if not view.farms and not any(each.reason == "NoFarm" for each in found):
         found.append(service_findings.no_farm(service, view.events))

@@ -105,9 +105,10 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
         everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
         seen, failed = await _overview(kube, target, objects)
-        nodes = _nodes(seen, options.nodes, now) if failed is None or seen.nodes else sorted(options.nodes)
+        date = kube.servers.now
+        nodes = _nodes(seen, options.nodes, date) if failed is None or seen.nodes else sorted(options.nodes)
         on_each = on_nodes(target, options.node_command, seen.pods or ())
-        parts = [_summary(seen, failed, now), *(_object_part(*each, target.namespace) for each in objects)]
+        parts = [_summary(seen, failed, date), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods)]
         parts += await _from_nodes(on_each, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}

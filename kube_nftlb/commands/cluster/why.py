@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kube_nftlb import errors, names
 from kube_nftlb.api.conflicts import FarmKey
@@ -63,14 +63,14 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         ignored = await _ignored(kube, farms) if what is not None else []
     lacking = [raw for raw in view.services if plain in (None, raw["metadata"]["name"])]
     unserved = [raw for raw in view.unserved if plain in (None, raw["metadata"]["name"])]
-    now = datetime.now(UTC)
+    now = kube.servers.now
     of_programs = findings.of_programs(view, now)
     of_all = [*of_programs, *address_findings.of_pools(view.pools, now), *address_findings.of_bgp(view.nftlb_nodes)]
     of_chosen = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     of_chosen += service_findings.find(replace(view, unserved=unserved), now)
     found = [*(of_all if name is None else []), *address_findings.of_services(lacking, now), *of_chosen, *routing]
     well = [pages.all_well(farms, namespace)] if name is None else [pages.well(raw) for raw in farms]
-    wrong = _show(found, [terminal.plain(each) for each in well], output)
+    wrong = _show(found, [terminal.plain(each) for each in well], output, now)
     for each in ignored:
         terminal.note(f"warning: {each}")
     return wrong
@@ -99,7 +99,7 @@ def _of_addresses(view: ClusterView, farms: Sequence[JsonObject], now: datetime)
 
 async def _why_without_farm(kube: Kube, view: ClusterView, what: NameArgument, output: Format) -> bool:
     """Say why a Service has no farm. Raises UsageError if there is no such Service."""
-    namespace, name = what.namespace, what.name
+    namespace, name, now = what.namespace, what.name, kube.servers.now
     service = await get_if_present(kube, SERVICES, name, namespace) if what.kind != "farm" else None
     if service is None:
         kind = gateways.KINDS.get(namespace)
@@ -107,17 +107,16 @@ async def _why_without_farm(kube: Kube, view: ClusterView, what: NameArgument, o
         missing = {"farm": "farm", "service": "Service"}.get(what.kind, "farm and no Service")
         raise errors.UsageError(f"there is no {missing} {name!r} in the namespace {namespace}{also}{what.hint}")
     if why := service_findings.why_not_served(service):
-        return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output)
+        return _show([], [terminal.plain(f"service {namespace}/{name} has no farm: {why}")], output, now)
     found = service_findings.no_farm(service, await warnings(kube, namespace, name))
-    return _show([*findings.of_programs(view, datetime.now(UTC)), found], [], output)
+    return _show([*findings.of_programs(view, now), found], [], output, now)
 
 
-def _show(found: Sequence[Finding], well: Sequence[str], output: Format) -> bool:
+def _show(found: Sequence[Finding], well: Sequence[str], output: Format, now: datetime) -> bool:
     """Print findings, or lines about what is well if there are none. Return True if there are any."""
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     else:
-        now = datetime.now(UTC)
         terminal.show(*([pages.line(each, now) for each in found] or well))
     return bool(found)
 
@@ -127,7 +126,7 @@ async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, outpu
     view, parents = await asyncio.gather(farms_and_reports(kube, target, namespace), _parents(kube))
     # Routes of other namespaces may be served by a Gateway, as far as the user may see their farms.
     farms = gateways.farms_of(raw, await list_if_allowed(kube, FARMS) or view.farms)
-    now = datetime.now(UTC)
+    now = kube.servers.now
     of_farms = [*findings.of_farms(view, farms, now), *_of_addresses(view, farms, now)]
     found = [*gateways.of_object(raw, parents), *of_farms]
     state = "of another controller" if gateways.is_of_another(raw, parents) else "healthy"
@@ -136,7 +135,7 @@ async def _why_of_gateway_api(kube: Kube, target: Target, raw: JsonObject, outpu
         *gateways.addresses_of(raw),
         *(pages.well(farm) for farm in farms),
     ]
-    return _show(found, [terminal.plain(each) for each in well], output)
+    return _show(found, [terminal.plain(each) for each in well], output, now)
 
 
 async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
@@ -148,7 +147,7 @@ async def _gateway_api(kube: Kube, namespace: str | None) -> list[Finding]:
     parents = await _parents(kube)
     if note := gateways.not_judged(objects, parents):
         terminal.note(note)
-    return gateways.of_all(objects, parents, datetime.now(UTC))
+    return gateways.of_all(objects, parents, kube.servers.now)
 
 
 async def _parents(kube: Kube) -> gateways.Parents:

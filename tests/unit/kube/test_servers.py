@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -21,6 +22,8 @@ from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import kopf_settings
 from kube_nftlb.settings import OperatorSettings
+
+REQUEST = cast("aiohttp.ClientRequest", SimpleNamespace(url=URL("https://api.example.com:6443/")))
 
 
 class Server:
@@ -181,11 +184,25 @@ async def test_the_peers_of_connections_are_known() -> None:
         peer = peers.pop(0)
         transport = SimpleNamespace(get_extra_info={"peername": peer}.get)
         connection = SimpleNamespace(transport=transport) if peer is not None else None
-        return cast("aiohttp.ClientResponse", SimpleNamespace(connection=connection))
+        return cast("aiohttp.ClientResponse", SimpleNamespace(connection=connection, headers={}))
 
     while peers:
-        await servers(cast("aiohttp.ClientRequest", SimpleNamespace(url=URL("https://api.example.com:6443/"))), handler)
+        await servers(REQUEST, handler)
     assert servers.peers == ("fe80::1", "192.0.2.7")
+
+
+@pytest.mark.parametrize(
+    ("said", "year"), [("Sun, 06 Nov 2044 08:49:37 GMT", 2044), ("yesterday", None), ("", None), (None, None)]
+)
+async def test_the_date_is_that_of_the_server_whatever_the_clock_here_says(said: str | None, year: int | None) -> None:
+    servers = ApiServers()
+
+    async def handler(_: aiohttp.ClientRequest) -> aiohttp.ClientResponse:
+        headers = {} if said is None else {"Date": said}
+        return cast("aiohttp.ClientResponse", SimpleNamespace(connection=None, headers=headers))
+
+    await servers(REQUEST, handler)
+    assert servers.now.year == (year or datetime.now(UTC).year)
 
 
 def test_addresses_are_listed_once() -> None:
