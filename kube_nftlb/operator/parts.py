@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from kube_nftlb import errors, names
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Part, Source
 from kube_nftlb.operator import gauges
@@ -141,9 +142,8 @@ class Parts:
         self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
-            reconcile = self.reconciler.services.queue.add
             self._readiness_gates = ReadinessGateController(
-                kube, self.ingest, self._events, clock, reconcile, settings.not_programmed_s
+                kube, self.ingest, self._events, clock, self._have_listed, settings.not_programmed_s
             )
             self._gated_pods = GatedPodInformer(kube, self.ingest, self._readiness_gates.wake)
 
@@ -224,6 +224,12 @@ class Parts:
                 self._readiness_gates.wake()
         else:
             self.ingest.changes.forget()
+
+    def _have_listed(self, service: ServiceKey) -> None:
+        """Have the farms of a Service list the gated Pods that they are to list, and those of routes to it."""
+        self.reconciler.services.queue.add(service)
+        if self._gateways is not None:
+            self._gateways.gateways.services_changed([service])
 
     def _exists(self, part: Part) -> bool:
         known = self._gateways.knows(part) if self._gateways is not None else None

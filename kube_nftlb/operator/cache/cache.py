@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
@@ -143,6 +143,13 @@ class Cache:
         """Return all farms that the operator made from a Service, which may not exist anymore."""
         farms = (self.farms.get(key) for key in self.farm_index.made_from.get(service))
         return sorted(farm for farm in farms if farm is not None)
+
+    def farms_of_routes(self, service: ServiceKey) -> Iterator[FarmRecord]:
+        """Yield the farms of routes that refer to a Service, except those that are about to go."""
+        for key in sorted(self.farm_index.routed.get(service)):
+            farm = self.farms.get(key)
+            if farm is not None and not farm.terminating:
+                yield farm
 
     def is_served(self, service: ServiceKey) -> bool:
         """Return True if a Service has farms, or is to have some."""

@@ -4,6 +4,7 @@ from collections import Counter
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.farm_record import FarmRecord
@@ -19,8 +20,10 @@ class FarmIndex:
         """The farms that the operator made from each Service, which may not exist anymore."""
         self.referring: Multimap[ServiceKey, FarmKey] = Multimap()
         """The farms that refer to the endpoints of each Service."""
+        self.routed: Multimap[ServiceKey, FarmKey] = Multimap()
+        """Those of them that are of routes."""
         self.listing: Multimap[ServiceKey, FarmKey] = Multimap()
-        """The farms made from each Service that list IPs of gated Pods."""
+        """The farms of each Service, and of routes to it, that list IPs of its gated Pods."""
         self.balanced: Multimap[str, FarmKey] = Multimap()
         """The farms that have each load balancer address."""
         self.inside: Multimap[str, FarmKey] = Multimap()
@@ -34,17 +37,22 @@ class FarmIndex:
             if not self.references[policy]:
                 del self.references[policy]
         for record, join in ((before, False), (after, True)):
-            if record is not None and record.reference is not None:
-                for service in record.reference.services:
-                    self.referring.set(service, key, present=join)
-            for ip in record.balanced if record is not None else ():
-                self.balanced.set(ip, key, present=join)
-            for ip in record.cluster_ips if record is not None else ():
-                self.inside.set(ip, key, present=join)
-            if (maker := made_from(record)) is not None:
-                self.made_from.set(maker, key, present=join)
-                if record is not None and record.reference is not None and record.reference.gated_ips:
-                    self.listing.set(maker, key, present=join)
+            if record is not None:
+                self._set(key, record, present=join)
+
+    def _set(self, key: FarmKey, farm: FarmRecord, *, present: bool) -> None:
+        for service in farm.reference.services if farm.reference is not None else ():
+            self.referring.set(service, key, present=present)
+            if farm.made_of_route:
+                self.routed.set(service, key, present=present)
+        for ip in farm.balanced:
+            self.balanced.set(ip, key, present=present)
+        for ip in farm.cluster_ips:
+            self.inside.set(ip, key, present=present)
+        if (maker := made_from(farm)) is not None:
+            self.made_from.set(maker, key, present=present)
+        for service in _listed(farm):
+            self.listing.set(service, key, present=present)
 
     def has_cluster_ips(self) -> bool:
         """Return True if farms of routes have cluster IPs."""
@@ -59,3 +67,13 @@ def policies_of(farm: FarmRecord | None) -> list[PolicyKey]:
 def made_from(farm: FarmRecord | None) -> ServiceKey | None:
     """Return the Service that the operator made a farm from; None if it was written by hand, or does not exist."""
     return ServiceKey(farm.port.namespace, farm.port.service) if farm is not None and farm.port is not None else None
+
+
+def _listed(farm: FarmRecord) -> tuple[ServiceKey, ...]:
+    """Return the Services of whose gated Pods the operator has a farm list IPs."""
+    if farm.reference is None or not farm.reference.gated_ips:
+        return ()
+    if farm.made_of_route:
+        return services((each for each in farm.reference.groups if each.gated_ips), farm.key.namespace)
+    maker = made_from(farm)
+    return (maker,) if maker is not None else ()

@@ -19,7 +19,7 @@ from kube_nftlb.endpointslices.backends import services
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import count_backends, digest, digest_without_overrides
+from kube_nftlb.operator.farms.spec import count_backends, digest, digest_as_decided
 
 Json = dict[str, Any]
 
@@ -116,7 +116,7 @@ class FarmRecord(NamedTuple):
     """Its cluster IPs, if it was made of a route."""
     made_of_route: bool = False
     """The operator made it of a route of Gateway API, by its label and its controller."""
-    digest_without_overrides: bytes = b""
+    digest_as_decided: bytes = b""
     """Of a farm of a route: what it was decided to be."""
     labelled_as_of_route: bool = False
     """It has the labels that the operator gives to farms of routes, whoever controls it."""
@@ -127,6 +127,13 @@ class FarmRecord(NamedTuple):
     state: str = "up"
     is_local: bool = False
     """It has the mode local, which needs no backends."""
+
+    def groups_of(self, service: ServiceKey) -> tuple[BackendsFrom, ...]:
+        """Return the groups that list the Pods of a Service: all of its own farm, of others those that refer to it."""
+        groups = self.reference.groups if self.reference is not None else ()
+        if self.port is not None:
+            return groups
+        return tuple(each for each in groups if (each.namespace or self.key.namespace, each.service) == service)
 
     @property
     def is_ours_for_route(self) -> bool:
@@ -232,7 +239,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         balanced=_ips(spec, "LoadBalancer"),
         cluster_ips=_ips(spec, "ClusterIP") if made_of_route else (),
         made_of_route=made_of_route,
-        digest_without_overrides=digest_without_overrides(spec) if made_of_route else b"",
+        digest_as_decided=digest_as_decided(spec) if made_of_route else b"",
         labelled_as_of_route=port is None and _is_ours(labels) and names.LABEL_ROUTE in labels,
         is_tracked=any(metadata.get("managedFields") or ()),
         state=sys.intern(str(spec.get("state") or "up")),

@@ -81,9 +81,9 @@ def digest(spec: Spec) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
-def digest_without_overrides(spec: Spec) -> bytes:
-    """Return the digest of a spec with the groups as they are decided, before annotations of Pods count."""
-    groups = [{**each, "overrides": []} for each in spec.get("backendsFrom") or ()]
+def digest_as_decided(spec: Spec) -> bytes:
+    """Return the digest of a spec with the groups as they are decided, without what follows from their Pods."""
+    groups = [{**each, "overrides": [], "gatedIPs": []} for each in spec.get("backendsFrom") or ()]
     return digest({**spec, "backendsFrom": groups})
 
 

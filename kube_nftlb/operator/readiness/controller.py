@@ -8,7 +8,6 @@ from operator import attrgetter
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.backoff import Backoff
@@ -21,6 +20,7 @@ from kube_nftlb.operator.model.gated_pods import EVENT_PART, GatedPod, slim
 from kube_nftlb.operator.model.pods import PodKey
 from kube_nftlb.operator.readiness.decide import Awaited, Nodes, Verdict, decide
 from kube_nftlb.operator.readiness.gated_ips import counting_nodes, is_listed_as_wanted
+from kube_nftlb.operator.readiness.senders import Sender
 
 _PAUSE_S = 0.05
 """The minimum time between two looks at all that wait: nodes report in bursts."""
@@ -37,8 +37,8 @@ _log = structlog.get_logger()
 class ReadinessGateController:
     """Sets the readiness gate's condition of Pods. Namespaces take turns. ``clock`` returns seconds, ``now`` the date.
 
-    ``reconcile`` queues a Service whose farms are to list other IPs. After ``tell_after_s`` seconds an Event tells what
-    a Pod waits for.
+    ``reconcile`` queues what of a Service is to list other IPs: its farms, and those of routes to it. After
+    ``tell_after_s`` seconds an Event tells what a Pod waits for.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ReadinessGateController:
         self._checks: WorkQueue[PodKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._lists: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._writes: WorkQueue[PodKey] = WorkQueue(clock, group=attrgetter("namespace"))
-        self._awaited: dict[PodKey, Mapping[FarmKey, Awaited]] = {}
+        self._awaited: dict[PodKey, Mapping[Sender, Awaited]] = {}
         self._since: dict[PodKey, float] = {}
         self._uids: dict[PodKey, str] = {}
         """Of the Pods that these are about."""
@@ -97,7 +97,7 @@ class ReadinessGateController:
             await asyncio.sleep(_PAUSE_S)
 
     async def withdraw(self) -> None:
-        """Have Services reconciled whose farms list other Pods than they are to, until cancelled."""
+        """Have Services reconciled for which farms list other Pods than they are to, until cancelled."""
         while True:
             service = await self._lists.get()
             began = self._clock()

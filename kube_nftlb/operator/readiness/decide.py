@@ -1,6 +1,7 @@
 """Decide if the nodes that count have programmed a gated Pod. No I/O."""
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple, Self
 
 from kube_nftlb.api.conflicts import FarmKey
@@ -11,7 +12,8 @@ from kube_nftlb.operator.cache.gates import SERVICES_MAX
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
-from kube_nftlb.operator.status.farm_status import NO_NODES, accept, waiting_for
+from kube_nftlb.operator.readiness.senders import Sender, senders, shares, shown_name
+from kube_nftlb.operator.status.farm_status import NO_NODES, waiting_for
 from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import GateReason
 
@@ -73,75 +75,69 @@ class Verdict(NamedTuple):
     message: str
     unlisted: tuple[ServiceKey, ...] = ()
     """The Services whose farms do not list the Pod yet."""
-    awaited: Mapping[FarmKey, Awaited] = {}
+    awaited: Mapping[Sender, Awaited] = {}
     """The versions it waits for, for the next time: later changes of the farms do not count."""
 
 
 def decide(
-    key: PodKey, pod: GatedPod, cache: Cache, nodes: Nodes, before: Mapping[FarmKey, Awaited] | None = None
+    key: PodKey, pod: GatedPod, cache: Cache, nodes: Nodes, before: Mapping[Sender, Awaited] | None = None
 ) -> Verdict:
     """Decide on a Pod that waits for the gate alone; ``before`` is what an earlier verdict awaited.
 
-    It waits for the farms of the Services that select it: not for those that no node programs because they are not
-    accepted, nor for farms that people wrote by hand.
+    It waits for the farms of the Services that select it, and for those of routes that send these Services connections:
+    not for those that no node programs because they are not accepted, nor for farms that people wrote by hand.
     """
     # Cut only then: Services without farms are no reason not to wait for the others.
     selecting = sorted(cache.service_index.selecting(key.namespace, pod.labels))
-    services = [each for each in selecting if cache.is_served(each)][:SERVICES_MAX]
+    services = [each for each in selecting if cache.is_served(each) or cache.farm_index.routed.get(each)][:SERVICES_MAX]
     if not services:
         return Verdict(True, "NotServed", "no Service with farms selects the pod")
     unlisted: list[ServiceKey] = []
     obstacles: list[str] = []
-    awaited: dict[FarmKey, Awaited] = {}
-    farms = 0
+    awaited: dict[Sender, Awaited] = {}
+    shown: dict[ServiceKey, set[str]] = {}
     for service in services:
         if lacking := cache.ports_without_farm(service):
-            name = lacking[0].plain_name
-            obstacles.append(f"the farm {name} does not exist yet; see kubectl describe service {service.name}")
-        shown = {endpoint.ip for each in cache.slices.index.of(service) for endpoint in each.endpoints}
-        for farm in cache.farms_of(service)[: _FARMS_MAX - farms]:
-            ip = pod.ips.get(farm.reference.family) if farm.reference is not None else None
-            if farm.reference is None or ip is None or farm.terminating or not _accepted(farm, cache):
-                continue
-            farms += 1
-            if ip not in farm.reference.gated_ips:
-                unlisted.append(service)
-                obstacles.append(f"the farm {farm.key.name} does not have it yet")
-            elif ip not in shown:
-                obstacles.append(f"the EndpointSlices of the Service {service.name} do not have {ip} yet")
-            else:
-                awaited[farm.key] = _awaited(farm, cache.slices.changed_at(service), before)
-                if why := _on_nodes(farm, awaited[farm.key], nodes):
-                    obstacles.append(why)
+            missing = lacking[0].plain_name
+            obstacles.append(f"the farm {missing} does not exist yet; see kubectl describe service {service.name}")
+        shown[service] = {endpoint.ip for each in cache.slices.index.of(service) for endpoint in each.endpoints}
+    for farm, service, ip in islice(senders(pod, services, cache), _FARMS_MAX):
+        name = shown_name(farm, service)
+        if not all(ip in group.gated_ips for group in shares(farm, service)):
+            unlisted.append(service)
+            obstacles.append(f"the farm {name} does not have it yet")
+        elif ip not in shown[service]:
+            obstacles.append(f"the EndpointSlices of the Service {service.name} do not have {ip} yet")
+        else:
+            wanted = _awaited(farm, service, cache.slices.changed_at(service), before or {})
+            awaited[farm.key, service] = wanted
+            if why := _on_nodes(farm, name, wanted, nodes):
+                obstacles.append(why)
     if obstacles:
         message = obstacles[0] + (f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else "")
         return Verdict(False, "Pending", message, tuple(dict.fromkeys(unlisted)), awaited)
     return Verdict(True, "AllNodes", f"all nodes that count ({len(nodes.all)}) have it", awaited=awaited)
 
 
-def _accepted(farm: FarmRecord, cache: Cache) -> bool:
-    refused = cache.budgets.refusal_of_farm(farm.key)
-    return accept(farm, cache.conflicts.get(farm.key), refused=refused).status == "True"
-
-
-def _awaited(farm: FarmRecord, endpoints_at: int, before: Mapping[FarmKey, Awaited] | None) -> Awaited:
-    known = (before or {}).get(farm.key)
+def _awaited(farm: FarmRecord, service: ServiceKey, endpoints_at: int, before: Mapping[Sender, Awaited]) -> Awaited:
+    known = before.get((farm.key, service))
     if known is not None and known.uid == farm.uid:
         return known
     return Awaited(farm.uid, farm.generation, farm.since, endpoints_at)
 
 
-def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str | None:
-    """Return why the nodes do not have a farm as a Pod awaits it; None if they do."""
+def _on_nodes(farm: FarmRecord, name: str, awaited: Awaited, nodes: Nodes) -> str | None:
+    """Return why the nodes do not have a farm, shown by this name, as a Pod awaits it; None if they do."""
     if not nodes.all:
         return NO_NODES
     failure = nodes.failed.get(farm.key)
     # While a node says so, no later change of the farm has made up for it.
     if failure is not None and failure[0] >= awaited.generation:
-        return f"the farm {farm.key.name} failed on {failure[1]}"
+        return f"the farm {name} failed on {failure[1]}"
     if farm.key.namespace in nodes.failed_namespaces:
         nodes_ = [node.name for node in nodes.all if farm.key.namespace in node.failed_namespaces]
-        return f"more farms of the namespace failed than {some_of(nodes_, 1, 'nodes')} reports"
+        where = "the namespace" if name == farm.key.name else f"the namespace {farm.key.namespace}"
+        return f"more farms of {where} failed than {some_of(nodes_, 1, 'nodes')} reports"
     if lacking := nodes.lacking(awaited):
-        return f"farm {farm.key.name}: {lacking}"
+        return f"farm {name}: {lacking}"
     return None

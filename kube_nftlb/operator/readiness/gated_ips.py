@@ -1,12 +1,12 @@
-"""The IPs of gated Pods that the farms of a Service list. No I/O."""
+"""The IPs of gated Pods that the farms of a Service list, and those of routes to it. No I/O."""
 
 from collections.abc import Iterator, Set
+from itertools import chain
 
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import GATED_IPS_MAX
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.pods import selects
 
@@ -19,7 +19,7 @@ def counting_nodes(cache: Cache) -> list[NodeRecord]:
 
 
 def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
-    """Return the IPs that the farms of a Service are to list, sorted, by family.
+    """Return the IPs that the farms of a Service, and of routes to it, are to list, sorted, by family.
 
     They are those of the Pods that wait for the gate alone and whose turn it is, and of those that no longer wait,
     until all nodes that count know from the EndpointSlices that they are ready.
@@ -28,7 +28,7 @@ def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
     if (known := cache.services.get(service)) is None or not cache.gates.pods.keys():
         return found
     selector = known.spec.selector
-    listed = dict.fromkeys(each for farm in cache.farms_of(service) for each in listed_ips(farm))
+    listed = dict.fromkeys((family, ip) for family, ips in _lists(cache, service) for ip in ips)
     arrived = _arrived(cache, service, {ip for _, ip in listed})
     for family, ip in listed:
         pod = cache.gates.at(service.namespace, ip)
@@ -44,19 +44,17 @@ def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
 
 
 def is_listed_as_wanted(cache: Cache, service: ServiceKey) -> bool:
-    """Return True if the farms of a Service list what they are to list."""
+    """Return True if the farms of a Service, and of routes to it, list what they are to list."""
     wanted = gated_ips(cache, service)
-    return all(
-        farm.reference is None or sorted(farm.reference.gated_ips) == wanted[farm.reference.family]
-        for farm in cache.farms_of(service)
-    )
+    return all(sorted(ips) == wanted[family] for family, ips in _lists(cache, service))
 
 
-def listed_ips(farm: FarmRecord) -> Iterator[tuple[Family, str]]:
-    """Yield the IPs that a farm lists, with their family."""
-    if farm.reference is not None:
-        for ip in farm.reference.gated_ips:
-            yield farm.reference.family, ip
+def _lists(cache: Cache, service: ServiceKey) -> Iterator[tuple[Family, tuple[str, ...]]]:
+    """Yield the lists of farms with the IPs of a Service's Pods, with their family, also those that are empty."""
+    for farm in chain(cache.farms_of(service), cache.farms_of_routes(service)):
+        if (reference := farm.reference) is not None:
+            for group in farm.groups_of(service):
+                yield reference.family, group.gated_ips
 
 
 def _arrived(cache: Cache, service: ServiceKey, listed: Set[str]) -> Set[str]:

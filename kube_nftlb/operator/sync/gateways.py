@@ -28,7 +28,7 @@ from kube_nftlb.operator.sync.cluster_ips import ClusterIPs, Wanted
 from kube_nftlb.operator.sync.gateway_claims import GatewayClaims
 from kube_nftlb.operator.sync.gateway_statuses import GatewayStatuses
 from kube_nftlb.operator.sync.route_farms import RouteFarms
-from kube_nftlb.operator.sync.route_overrides import RouteOverrides
+from kube_nftlb.operator.sync.route_pods import RoutePods
 
 _AT_ONCE = 64
 """How many changed objects of each kind are followed at once, and how many Gateways get an address."""
@@ -61,7 +61,7 @@ class Gateways:
         self._statuses = statuses
         self._cluster_ips = cluster_ips
         self._on_change = on_change
-        self._overrides = RouteOverrides(cache, permissions)
+        self._pods = RoutePods(cache, permissions)
         self._planner = Planner(store.objects)
         self._defined = store.versions, store.routability
         self.claimed = asyncio.Event()
@@ -103,7 +103,7 @@ class Gateways:
         if not farm.made_of_route:
             return
         counts = status.programmed_nodes, status.total_nodes
-        self._state(farm.key, FarmState(*counts, problem_of(status), farm.digest_without_overrides))
+        self._state(farm.key, FarmState(*counts, problem_of(status), farm.digest_as_decided))
 
     def forget_farm(self, key: FarmKey) -> None:
         """Forget a farm that is gone, or about to go."""
@@ -141,7 +141,7 @@ class Gateways:
             await _in_steps(self._planner.decide(key, plan))
         self._hand_on(plan)
         if changes is not None:
-            self._farms.want(self._overrides.again(ServiceKey(*each) for each in changes.services))
+            self._farms.want(self._pods.again(ServiceKey(*each) for each in changes.services))
         await asyncio.sleep(0)
         return changes is not None or key is not None
 
@@ -173,7 +173,7 @@ class Gateways:
         await _in_steps(self._assign({*self._store.addresses, *plan.requests}))
         while (key := self._planner.next()) is not None:
             await _in_steps(self._planner.decide(key, plan))
-        self._farms.replace(self._overrides.replace(plan.farms))
+        self._farms.replace(self._pods.replace(plan.farms))
         self._statuses.replace(plan)
 
     def _recall_farms(self) -> None:
@@ -182,7 +182,7 @@ class Gateways:
             seen = farm.status
             if farm.made_of_route and not farm.terminating and seen.observed_generation == farm.generation:
                 counts = seen.programmed_nodes, seen.total_nodes
-                state = FarmState(*counts, seen.problem, farm.digest_without_overrides)
+                state = FarmState(*counts, seen.problem, farm.digest_as_decided)
                 self._store.farms.setdefault(ObjectKey(*farm.key), state)
 
     def _hand_on(self, plan: GatewayPlan) -> None:
@@ -191,7 +191,7 @@ class Gateways:
             if farm is None and self._cache.farms.get(key) is None:
                 # It was never made; others are forgotten once they are gone.
                 self.forget_farm(key)
-        self._farms.want(self._overrides.take(plan.farms))
+        self._farms.want(self._pods.take(plan.farms))
         self._statuses.want(plan)
 
     def _assign(self, keys: Iterable[ObjectKey]) -> Iterator[None]:

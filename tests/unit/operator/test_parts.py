@@ -1,11 +1,22 @@
 """All parts of the operator, before an API server in memory."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, PODS, SERVICES
+from kube_nftlb.kube.resources import (
+    ENDPOINT_SLICES,
+    FARMS,
+    GATEWAYS,
+    NFTLB_NODES,
+    NODES,
+    PODS,
+    SERVICES,
+    TCP_ROUTES,
+    Resource,
+)
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.addresses.allocate import allocate
 from kube_nftlb.operator.addresses.book import Book
@@ -14,10 +25,11 @@ from kube_nftlb.operator.cache.ingest import Ingest
 from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.parts import Parts
 from kube_nftlb.settings import OperatorSettings
-from tests.builders import raw_pod, raw_service, raw_service_farm
+from tests.builders import endpoint, raw_gated_pod, raw_pod, raw_service, raw_service_farm, raw_slice
 from tests.builders.nodes import raw_nftlb_node, raw_node
 from tests.builders.pools import raw_balanced, raw_pool
 from tests.fakes.kube import FakeKube
+from tests.unit.operator.sync.gateway_operator import api_server, farms, raw_gateway, raw_route
 
 
 @pytest.mark.usefixtures("virtual_time")
@@ -107,3 +119,63 @@ def test_a_service_made_anew_does_not_inherit_the_address_of_one_whose_end_nobod
         outcome = allocate(request, book)
         book.assign(key, outcome.addresses)
         assert outcome.message.startswith(message)
+
+
+@pytest.mark.parametrize("own", [pytest.param(["web-"], id="with farms"), pytest.param([], id="without farms")])
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_pod_waits_until_all_nodes_have_the_farms_of_routes_to_its_service(
+    own: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube = api_server()
+    real = kube.apply
+
+    async def apply(resource: Resource, body: dict[str, Any], **options: Any) -> dict[str, Any]:
+        # As the API server does it with each change of a spec.
+        generation = {"generation": kube.version} if resource is FARMS else {}
+        return await real(resource, {**body, "metadata": {**body["metadata"], **generation}}, **options)
+
+    monkeypatch.setattr(kube, "apply", apply)
+    # Without room for two farms, the Service has none: it has two ports.
+    limits = NamespaceLimits(farms=4 if own else 1)
+    parts = Parts(kube, OperatorSettings(addresses=True, gateway=True, readiness_gate=True, limits=limits))
+    tasks = [asyncio.create_task(read()) for read in parts.readers()]
+    await asyncio.sleep(5)
+    parts.activate()
+    tasks += [asyncio.create_task(write()) for write in parts.writers()]
+    kube.put(NODES, raw_node("n1", version=kube.version + 1))
+    kube.put(GATEWAYS, raw_gateway())
+    kube.put(TCP_ROUTES, raw_route())
+    slices = raw_slice(endpoint("10.244.0.1", "a", ready=False), version=kube.version + 1)
+    kube.put(ENDPOINT_SLICES, slices)
+    ports = [{"name": "http", "port": 80}, *([] if own else [{"name": "https", "port": 443}])]
+    service = raw_service(ports=ports, selector={"app": "web"}, version=kube.version + 1)
+    parts.mark(parts.ingest.put(SERVICES, kube.put(SERVICES, service)))
+    await asyncio.sleep(5)
+
+    def listed() -> set[tuple[str, tuple[str, ...]]]:
+        return {(name, tuple(spec["backendsFrom"][0].get("gatedIPs", ()))) for name, spec in farms(kube).items()}
+
+    def report() -> None:
+        raw = raw_nftlb_node("n1", watermark=str(kube.version), slice_watermark=str(kube.version))
+        kube.put(NFTLB_NODES, {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(kube.version + 1)}})
+
+    def is_ready() -> bool:
+        return any(write.resource is PODS for write in kube.writes)
+
+    names = [*own, "web--edge--tcp"]
+    assert listed() == {(name, ()) for name in names}
+    kube.put(PODS, raw_gated_pod(version=kube.version + 1))
+    report()
+    await asyncio.sleep(5)
+    assert listed() == {(name, ("10.244.0.1",)) for name in names}
+    assert not is_ready()
+    report()
+    await asyncio.sleep(5)
+    assert is_ready()
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), version=kube.version + 1))
+    report()
+    await asyncio.sleep(15)
+    assert listed() == {(name, ()) for name in names}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

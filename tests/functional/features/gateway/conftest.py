@@ -15,7 +15,13 @@ from tests.functional.segment import POOL
 _CHART = Path(__file__).parents[4] / "charts/kube-nftlb"
 _ADMISSION = ("admission-addresses/address-leases.yaml", "admission/farm-ownership.yaml")
 _ON = {"KUBE_NFTLB_ADDRESSES": "on"}
-OPERATOR = {**engine.OPERATOR, **engine.GATEWAYS, **_ON, "KUBE_NFTLB_GATEWAY": "on"}
+OPERATOR = {
+    **engine.OPERATOR,
+    **engine.GATEWAYS,
+    **_ON,
+    "KUBE_NFTLB_GATEWAY": "on",
+    "KUBE_NFTLB_READINESS_GATE": "on",
+}
 _NUMBERS = itertools.count(100)
 _KINDS = ("tcproute", "udproute", "listenerset", "gateway", "referencegrant")
 

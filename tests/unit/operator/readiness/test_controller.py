@@ -18,7 +18,7 @@ from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.gated_pods import slim
 from kube_nftlb.operator.readiness.controller import ReadinessGateController
 from kube_nftlb.operator.readiness.informer import GatedPodInformer
-from tests.builders import raw_gated_pod, raw_node, raw_service, raw_service_farm, service
+from tests.builders import raw_gated_pod, raw_node, raw_route_farm, raw_service, raw_service_farm, service
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
 
@@ -163,6 +163,32 @@ async def test_a_farm_is_written_that_lists_a_pod_no_longer_there(operator: Oper
     operator.keeper.wake()
     await asyncio.sleep(1)
     assert set(operator.reconciled) == {ServiceKey("default", "web")}
+
+
+async def test_the_farm_of_a_route_is_written_that_lists_the_pod(operator: Operator) -> None:
+    operator.ingest.put(SERVICES, raw_service(selector=SELECTOR))
+    spec = build(service(selector=SELECTOR), gated_ips={"ipv4": ["10.244.0.1"]}).farms[0].spec
+    operator.ingest.put(FARMS, raw_service_farm(**spec))
+    operator.ingest.put(FARMS, raw_route_farm(addresses=[{"ip": "192.0.2.1", "ports": "80"}]))
+    operator.pod()
+    await asyncio.sleep(1)
+    assert set(operator.reconciled) == {ServiceKey("default", "web")}
+    assert operator.conditions() == []
+
+
+@pytest.mark.parametrize("namespace", ["default", "edge"])
+async def test_the_farm_of_a_route_is_written_that_lists_a_pod_no_longer_there(
+    operator: Operator, namespace: str
+) -> None:
+    operator.ingest.put(SERVICES, raw_service(selector=SELECTOR))
+    group = {"namespace": "default", "service": "web", "port": "http", "gatedIPs": ["10.244.0.9"]}
+    operator.ingest.put(FARMS, raw_route_farm(namespace=namespace, backendsFrom=[group]))
+    operator.keeper.wake()
+    await asyncio.sleep(1)
+    assert operator.reconciled == [ServiceKey("default", "web")]
+    operator.ingest.put(FARMS, raw_route_farm(namespace=namespace, version=11))
+    await asyncio.sleep(60)
+    assert operator.reconciled == [ServiceKey("default", "web")]
 
 
 async def test_a_namespace_of_thousands_does_not_delay_another(operator: Operator) -> None:

@@ -32,8 +32,9 @@ from kube_nftlb.operator.addresses.gateways import allocate
 from kube_nftlb.operator.addresses.requests import GatewayKey
 from kube_nftlb.operator.cache.gateway_store import Ref
 from kube_nftlb.operator.informers.gateway_informer import DISCOVER_EVERY_S
+from kube_nftlb.operator.model import gated_pods
 from kube_nftlb.operator.model.pods import slim
-from tests.builders import raw_nftlb_node, raw_pod, raw_route_farm, raw_service
+from tests.builders import raw_gated_pod, raw_nftlb_node, raw_pod, raw_route_farm, raw_service
 from tests.builders.pools import raw_balanced
 from tests.fakes.kube import FakeKube
 from tests.fakes.virtual_time import VirtualTime
@@ -300,6 +301,57 @@ async def test_a_backend_that_drains_by_its_annotation_drains_for_routes_too(
         (state,), (wanted,) = operator.store.farms.values(), plan(operator.store.objects).farms.values()
         assert wanted is not None
         assert state.digest == wanted.digest, "nodes that have the farm have what was decided"
+
+
+def wait(operator: Operator, **fields: Any) -> None:
+    """Have a Pod wait for its readiness gate, and the farms know that are to list it."""
+    kept = gated_pods.slim(raw_gated_pod(**fields))
+    assert kept is not None
+    operator.ingest.put_gated_pod(kept)
+    operator.gateways.services_changed([ServiceKey("default", "web")])
+
+
+def listed(kube: FakeKube) -> list[str]:
+    (reference,) = farms(kube)["web--edge--tcp"]["backendsFrom"]
+    ips: list[str] = reference.get("gatedIPs", [])
+    return ips
+
+
+async def test_the_farms_of_routes_list_pods_that_wait_for_their_gate(kube: GatewayKube, time: VirtualTime) -> None:
+    operator = Operator(time, kube)
+    async with running(operator):
+        await served(operator, kube)
+        assert listed(kube) == []
+        wait(operator)
+        await asyncio.sleep(0.5)
+        assert listed(kube) == ["10.244.0.1"]
+        await asyncio.sleep(2)
+        (state,), (wanted,) = operator.store.farms.values(), plan(operator.store.objects).farms.values()
+        assert wanted is not None
+        assert state.digest == wanted.digest, "nodes that have the farm have what was decided"
+        wait(operator, containers="False", version=6)
+        await asyncio.sleep(0.5)
+        assert listed(kube) == []
+        kube.remove(TCP_ROUTES, "web", "default")
+        await asyncio.sleep(0.1)
+        assert not farms(kube)
+
+
+async def test_a_new_leader_keeps_pods_listed_whose_gate_is_open(kube: GatewayKube, time: VirtualTime) -> None:
+    first = Operator(time, kube)
+    async with running(first):
+        await served(first, kube)
+        wait(first)
+        await asyncio.sleep(0.5)
+    second = Operator(time, kube)
+    for raw in [raw for key, raw in vars(kube)["_objects"].items() if key[0] == FARMS]:
+        second.ingest.put(FARMS, raw)
+    wait(second, gate=True, version=6)
+    second.put(kube, SERVICES, raw_service("web", ports=[{"name": "http", "port": 80}], selector={"app": "web"}))
+    written = len(kube.writes)
+    async with running(second):
+        assert listed(kube) == ["10.244.0.1"], "no node knows from the EndpointSlices that it is ready"
+        assert FARMS not in [write.resource for write in kube.writes[written:]]
 
 
 async def test_routes_of_a_namespace_get_no_more_farms_than_it_may_have(kube: GatewayKube, time: VirtualTime) -> None:

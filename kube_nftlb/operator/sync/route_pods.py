@@ -1,8 +1,9 @@
-"""Follow the annotations of Pods in the farms of routes, which are decided without them."""
+"""Follow Pods in the farms of routes, which are decided without them: their annotations, and their readiness gate."""
 
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
+from functools import cache, partial
 
 import structlog
 
@@ -10,18 +11,19 @@ from kube_nftlb.api.budgets import Budget, rank
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.farms.route_overrides import with_overrides
-from kube_nftlb.operator.farms.spec import digest
+from kube_nftlb.operator.farms.route_pods import with_gated_ips, with_overrides
+from kube_nftlb.operator.farms.spec import Spec, digest
 from kube_nftlb.operator.gateway.objects import ObjectKey
 from kube_nftlb.operator.gateway.wanted import WantedFarm
 from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.readiness.gated_ips import GatedIPs, gated_ips
 
 _log = structlog.get_logger()
 
 Farms = dict[ObjectKey, WantedFarm | None]
 
 
-class RouteOverrides:
+class RoutePods:
     """Knows the farms as they were decided, and the Services that they refer to."""
 
     def __init__(self, cache: Cache, permissions: Permissions) -> None:
@@ -33,11 +35,11 @@ class RouteOverrides:
         """The farms, by the number of their overrides: one that does not fit has none."""
 
     def replace(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> Farms:
-        """Take all farms. Return them with the overrides of their backends, and None for others that were known."""
+        """Take all farms. Return them with what follows from Pods, and None for others that were known."""
         return self.take({**dict.fromkeys(self._farms.keys() - farms.keys()), **farms})
 
     def take(self, farms: Mapping[ObjectKey, WantedFarm | None]) -> Farms:
-        """Return farms with the overrides of their backends, and others whose overrides fit since, or no more."""
+        """Return farms with what follows from Pods, and others whose overrides fit since, or no more."""
         refitted: set[ObjectKey] = set()
         for key, farm in farms.items():
             if (before := self._farms.pop(key, None)) is not None:
@@ -58,15 +60,17 @@ class RouteOverrides:
         return self._completed(keys, set())
 
     def _completed(self, keys: Set[ObjectKey], refitted: set[ObjectKey]) -> Farms:
-        farms = {key: self._complete(self._farms[key]) for key in keys}
-        for key, farm in farms.items():
-            overrides = sum(len(each["overrides"]) for each in farm.spec["backendsFrom"])
-            created = rank(of_service=True, created=farm.route_created)
+        specs = {key: self._overridden(key) for key in keys}
+        for key, spec in specs.items():
+            overrides = sum(len(each["overrides"]) for each in spec["backendsFrom"])
+            created = rank(of_service=True, created=self._farms[key].route_created)
             refitted |= self._budget.put(key, created, overrides) if overrides else self._budget.remove(key)
-        for key in refitted - farms.keys():
+        for key in refitted - specs.keys():
             if key in self._farms:
-                farms[key] = self._complete(self._farms[key])
-        return {key: self._farms[key] if self._refuses(key) else farm for key, farm in farms.items()}
+                specs[key] = self._overridden(key)
+        # Once for all farms of a Service.
+        gated = cache(partial(gated_ips, self._cache))
+        return {key: self._complete(key, spec, gated) for key, spec in specs.items()}
 
     def _refuses(self, key: ObjectKey) -> bool:
         if refused := self._budget.refuses(key):
@@ -74,10 +78,14 @@ class RouteOverrides:
             _log.warning("annotations of pods ignored", namespace=key.namespace, farm=key.name, overrides_max=most)
         return refused
 
-    def _complete(self, farm: WantedFarm) -> WantedFarm:
-        namespace: str = farm.metadata["namespace"]
-        cache = self._cache
-        spec = with_overrides(farm.spec, namespace, cache.annotated_pods, cache.options_of_pod, self._permissions)
+    def _overridden(self, key: ObjectKey) -> Spec:
+        """Return the spec of a farm with its overrides, whether or not they fit."""
+        pods, options = self._cache.annotated_pods, self._cache.options_of_pod
+        return with_overrides(self._farms[key].spec, key.namespace, pods, options, self._permissions)
+
+    def _complete(self, key: ObjectKey, overridden: Spec, gated: Callable[[ServiceKey], GatedIPs]) -> WantedFarm:
+        farm = self._farms[key]
+        spec = with_gated_ips(farm.spec if self._refuses(key) else overridden, key.namespace, gated)
         return replace(farm, spec=spec, digest=digest(spec)) if spec != farm.spec else farm
 
 

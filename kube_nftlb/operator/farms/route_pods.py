@@ -1,8 +1,12 @@
-"""Give the farms of routes what annotations of Pods say of backends, as farms of Services have it: drains, weights."""
+"""Give the farms of routes what follows from the Pods of their backends, as farms of Services have it.
 
-from collections.abc import Callable, Iterable
+These are what annotations say, such as drains and weights, and the IPs of those that wait for the readiness gate.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
+from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import OVERRIDES_MAX
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.farms.annotations import invalid
@@ -35,6 +39,20 @@ def with_overrides(
         groups.append({**group, "overrides": overrides})
     distinguish([override for group in groups for override in group["overrides"]])
     return {**spec, "backendsFrom": groups}
+
+
+def with_gated_ips(spec: Spec, namespace: str, gated_ips: Callable[[ServiceKey], Mapping[Family, list[str]]]) -> Spec:
+    """Return the spec of a farm in a namespace with the gated IPs of its groups, which are those of its family.
+
+    ``gated_ips`` returns those that farms are to list for a Service.
+    """
+
+    def listing(group: Spec) -> Spec:
+        service = ServiceKey(group.get("namespace") or namespace, group["service"])
+        gated = gated_ips(service)[spec["family"]] if service.name else []
+        return {**group, "gatedIPs": gated} if gated else group
+
+    return {**spec, "backendsFrom": [listing(group) for group in spec["backendsFrom"]]}
 
 
 def _fields(spec: Spec, given: Given, permissions: Permissions, *, keep_port: bool) -> Fields:
