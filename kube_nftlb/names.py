@@ -118,9 +118,11 @@ def node_farm_name(namespace: str, farm: str) -> str:
     return shorten(farm if plain else f"{namespace}.{farm}", NODE_FARM_NAME_MAX)
 
 
-def policy_chain(node_farm: str, sets: Iterable[Iterable[str]]) -> str:
+def policy_chain(node_farm: str, sets: Iterable[Iterable[str]], *, ipv6: bool) -> str:
     """Return the name of the chain that applies these sets of policies to a farm, in the agent table."""
-    return f"policy-{shorten(node_farm, NODE_FARM_NAME_MAX)}-{digest(*map(','.join, sets))}"
+    # While a farm changes its family it needs those of both.
+    parts = [*map(",".join, sets), *(["ipv6"] if ipv6 else [])]
+    return f"policy-{shorten(node_farm, NODE_FARM_NAME_MAX)}-{digest(*parts)}"
 
 
 def shorten(name: str, limit: int) -> str:

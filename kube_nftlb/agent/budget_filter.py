@@ -89,7 +89,12 @@ class NamespaceBudgetFilter(Generic[K]):
                 now = asyncio.get_running_loop().time()
                 due = {key.namespace: self._pace.due(key.namespace, now) for key in self._missing}
                 namespace = min(due, key=lambda each: due[each])
-                await asyncio.sleep(max(0.0, due[namespace] - now))
+                if due[namespace] > now:
+                    # Meanwhile an object of another namespace may fit, which is due at once.
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), due[namespace] - now)
+                    self._wake.clear()
+                    continue
                 self._pace.read(namespace, due[namespace])
                 try:
                     await self._read(kube, [key for key in self._missing if key.namespace == namespace], put)

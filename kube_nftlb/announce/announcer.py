@@ -189,6 +189,8 @@ class Announcer:
             async with asyncio.timeout(_PATIENCE_S):
                 self._seen(ip, await self._leases.read(ip))
         except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+            if isinstance(error, errors.KubeError):
+                self._ownership.unread(self._clock())
             self._failed(ip, error)
 
     def _failed(self, ip: str, error: Exception, *, unwritable: bool = False) -> None:

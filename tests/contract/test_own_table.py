@@ -263,7 +263,7 @@ def listening(known: Policies, key: FarmKey = GUARDED, family: Family = "ipv4") 
     ip = "10.96.0.9" if family == "ipv4" else "fd00::9"
     name = node_farm_name(*key)
     listeners = [Listener(ip, "TCP", port) for port in (80, 443)]
-    return {rules_owner(name): known.rules(key, name, family, listeners)}
+    return {rules_owner(name): known.rules(key, name, listeners)}
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])

@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.base import environment
-from kube_nftlb.agent.table.layout import TABLE
+from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
 from tests.builders import farm, raw_backend
 from tests.contract.test_own_table import Node, node  # noqa: F401 - a fixture
 from tests.views import view
@@ -51,7 +51,7 @@ async def test_all_shapes(node: Node, monkeypatch: pytest.MonkeyPatch) -> None: 
         await run(commands)
 
     monkeypatch.setattr(node.nft, "run", run_and_note)
-    await node.give({"environment": environment(HERE.pod_cidrs, {"ipv4": ["10.96.0.0/16"], "ipv6": ["fd00:96::/112"]})})
+    await node.give({ENVIRONMENT: environment(HERE.pod_cidrs, {"ipv4": ["10.96.0.0/16"], "ipv6": ["fd00:96::/112"]})})
     for family, mode, protocol in itertools.product(("ipv4", "ipv6"), ("snat", "dnat"), ("TCP", "UDP", "SCTP")):
         seen = {}
         for n, (policy, persistence, where) in enumerate(SHAPES, 10):

@@ -26,5 +26,8 @@ class FakePodLinks:
         self.calls += 1
         self.provided.update(vips)
 
-    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+    async def tidy(
+        self, may_be_served: Callable[[str], bool], is_as_before: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        del is_as_before
         self.tidied_for = may_be_served

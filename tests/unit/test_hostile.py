@@ -146,7 +146,7 @@ def check_farm(farm: Farm) -> None:
         known.refer(KEY, policy_references.references(farm))
         known.put_all({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         # Without what all farms share, which is the same whatever a farm says.
-        rules = known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners)
+        rules = known.rules(KEY, node_farm.name, node_farm.listeners)
         own = combined([overlay(node_farm, seen), rules])
         check_commands(creation(layout_.TABLE, own))
         check_commands(changes(layout_.TABLE, own, State()))

@@ -14,16 +14,16 @@ flows that would renew them; with the engine nftables a rule does (``engine.nfta
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock, rest_s
-from kube_nftlb.agent.connections.allowed import WATCH_S, Allowed, AllowedConnections, targets
+from kube_nftlb.agent.connections.allowed import WATCH_S, Allowed, AllowedConnections, has, targets
 from kube_nftlb.agent.connections.challenges import Challenge, Challenges
-from kube_nftlb.agent.connections.unanswered import UnansweredConnections
+from kube_nftlb.agent.connections.unanswered import UnansweredConnections, answering_endpoints
 from kube_nftlb.agent.model import NodeFarm, SentFarm
 from kube_nftlb.netfilter.conntrack.entries import UDP, Endpoint, Entry
 from kube_nftlb.netfilter.conntrack.filters import TRANSLATED, UNANSWERED, UNTRANSLATED, Target
@@ -77,10 +77,32 @@ class Connections:
         self._unanswered = UnansweredConnections()
         self._challenges = Challenges()
         self._news = asyncio.Event()
+        self._begun: dict[str, NodeFarm] = {}
+        """Farms that may be served by now as ``changed`` does not say yet."""
+        self._is_applying = False
         self._bypassed: list[tuple[Mapping[str, SentFarm], float]] = []
         """The farms whose rules are back, and until when connections that bypassed them are looked for, in seconds."""
         self._rules_back = asyncio.Event()
         self._problem: str | None = None
+
+    def begin(self, farms: Iterable[NodeFarm]) -> None:
+        """Note that an engine is about to serve farms so, until ``end``: what it sends to their endpoints may go on.
+
+        ``changed`` comes once all farms of the batch are served, which takes long if nftlb hangs.
+        """
+        self._begun |= {farm.name: farm for farm in farms}
+        self._is_applying = True
+
+    def end(self) -> None:
+        """Note that what may be served is known."""
+        self._is_applying = False
+
+    def _spared(self, found: Sequence[Entry]) -> set[Entry]:
+        """Return the connections to endpoints that an engine may have got since it was decided what may go on."""
+        if not (found and self._begun):
+            return set()
+        begun = frozenset[Endpoint]().union(*(answering_endpoints(farm.spec) for farm in self._begun.values()))
+        return {each for each in found if has(begun, each.answerer)}
 
     def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
@@ -150,6 +172,8 @@ class Connections:
 
     async def look(self) -> bool:
         """Look for connections once where that is due, and end those that may not go on. Return True if any was due."""
+        if not self._is_applying:
+            self._begun = {}
         lost = await self._forget_lost(self._clock.now())
         if allowed := self._allowed.take(self._clock.now()):
             try:
@@ -171,7 +195,8 @@ class Connections:
         began = self._clock.now()
         try:
             found = await self._table.find(waiting.farms.keys(), waiting.is_lost, UNANSWERED, FOUND_MAX)
-            forgotten = await self._table.forget(found)
+            spared = self._spared(found)
+            forgotten = await self._table.forget([each for each in found if each not in spared])
         except errors.KernelError as error:
             self._unanswered.again(waiting, now + _RETRY_S)
             _log.warning("cannot forget unanswered connections to endpoints that are gone, retrying", error=str(error))
@@ -191,6 +216,9 @@ class Connections:
         found = await self._table.find(allowed, lambda each: of(each).reason(each) is not None, narrowed, FOUND_MAX)
         if len(found) >= FOUND_MAX:
             self._allowed.again({each.farm for each in allowed.values()}, self._clock.now())
+        if spared := self._spared(found):
+            self._allowed.again({of(each).farm for each in spared}, self._clock.now() + _RETRY_S)
+            found = [each for each in found if each not in spared]
         reasons = [of(each).reason(each) for each in found]
         await self._cut([(each, of(each)) for each, why in zip(found, reasons, strict=True) if why == "EndpointGone"])
         await self._table.forget([each for each, why in zip(found, reasons, strict=True) if why != "EndpointGone"])

@@ -43,7 +43,7 @@ class Waiting:
         if farm is None:
             return False
         if farm.name not in self._answering:
-            self._answering[farm.name] = _answering(farm.spec)
+            self._answering[farm.name] = answering_endpoints(farm.spec)
         return not has(self._answering[farm.name], entry.answerer)
 
 
@@ -83,7 +83,7 @@ class UnansweredConnections:
         self._changed = {**{farm.name: farm for farm in waiting.farms.values()}, **self._changed}
 
 
-def _answering(spec: FarmSpec) -> frozenset[Endpoint]:
+def answering_endpoints(spec: FarmSpec) -> frozenset[Endpoint]:
     """Return the endpoints that answer, also if they get no new connections: a first packet is on its way to them."""
     backends = spec.backends if spec.state in ANSWERS else ()
     return packed((each.ip, each.port) for each in backends if answers(each))

@@ -41,11 +41,13 @@ class PodLinks(Protocol):
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
         """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
 
-    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+    async def tidy(
+        self, may_be_served: Callable[[str], bool], is_as_before: Callable[[str], bool] = lambda _: False
+    ) -> None:
         """Remove addresses from pods that no farm needs any more.
 
         Those that an earlier agent has given to pods stay while ``provide`` has not been called for their farm, and it
-        may still be served.
+        may still be served; those that a farm has had before the last call, while its engine may have it so.
         """
 
 
@@ -58,6 +60,8 @@ class PodAddresses:
         self._record = Record(file)
         self._earlier = self._record.farms()
         """What an earlier agent has given to pods, for farms that this one has not provided for yet."""
+        self._before: dict[str, frozenset[PodVip]] = {}
+        """What was wanted for farms before, until their engine has them as they are wanted now."""
         self._confirmed: dict[str, tuple[PodLink, frozenset[str]]] = {}
         """The addresses that this process has found in pods, or added there: the record has also those that failed."""
         self._failures: dict[str, str] = {}
@@ -74,6 +78,9 @@ class PodAddresses:
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
         """See ``PodLinks``."""
+        for farm, its_vips in vips.items():
+            if gone := self._wanted.get(farm, frozenset()) - its_vips:
+                self._before[farm] = self._before.get(farm, frozenset()) | gone
         self._wanted.update(vips)
         self._wanted = {farm: wanted for farm, wanted in self._wanted.items() if wanted}
         self._earlier = {farm: earlier for farm, earlier in self._earlier.items() if farm not in vips}
@@ -92,10 +99,13 @@ class PodAddresses:
         if self._record.name_farms(_by_pod(self._earlier, self._wanted)):
             await asyncio.to_thread(self._save)
 
-    async def tidy(self, may_be_served: Callable[[str], bool]) -> None:
+    async def tidy(
+        self, may_be_served: Callable[[str], bool], is_as_before: Callable[[str], bool] = lambda _: False
+    ) -> None:
         """See ``PodLinks``."""
         self._earlier = {farm: vips for farm, vips in self._earlier.items() if may_be_served(farm)}
-        needed = _by_pod(self._earlier, self._wanted)
+        self._before = {farm: vips for farm, vips in self._before.items() if is_as_before(farm)}
+        needed = _by_pod(self._earlier, self._before, self._wanted)
         for ip, entry in list(self._record.entries.items()):
             if surplus := entry.vips.keys() - needed.get(ip, {}).keys():
                 await asyncio.to_thread(self._take, ip, entry, surplus)

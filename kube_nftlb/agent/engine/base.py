@@ -18,6 +18,9 @@ from kube_nftlb.netfilter.table_text import Contents
 FarmChanges = Mapping[str, NodeFarm | None]
 """Farms as they are to be served, by name; None for one that is to go."""
 
+TAKEN = "a farm that cannot be changed has an address of it"
+"""Why a farm is refused that is to get what another does not leave: two never share a listener."""
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

@@ -13,7 +13,7 @@ from typing import cast
 
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Applied, DaemonEngine, Engine, FarmChanges, TableEngine
+from kube_nftlb.agent.engine.base import TAKEN, Applied, DaemonEngine, Engine, FarmChanges, TableEngine
 from kube_nftlb.agent.model import Blocker, NodeFarm, SentFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
@@ -175,8 +175,12 @@ class Engines:
         """See ``Engine``."""
         nftables, nftlb = self._nftables, self._nftlb
         applied: list[Applied] = []
-        if to_nftables := self._for(nftables, changes):
-            applied.append(await nftables.apply(to_nftables))
+        to_nftables = self._for(nftables, changes)
+        # What gets a listener that a farm leaves for nftlb gets it as that is removed.
+        leaving = {name for name, farm in self._for(nftlb, changes).items() if farm is not None} & nftables.sent.keys()
+        heirs = {name: farm for name, farm in to_nftables.items() if leaving and self._owners(farm) & leaving}
+        if now := {name: farm for name, farm in to_nftables.items() if name not in heirs}:
+            applied.append(await nftables.apply(now))
         try:
             to_nftlb = {**self._for(nftlb, changes), **self._moved(nftlb, nftables, changes)}
             if to_nftlb and not self.unreachable:
@@ -187,9 +191,14 @@ class Engines:
             return _merge(applied)
         stay = _merge(applied).refused
         moved = {name: None for name in self._moved(nftables, nftlb, changes) if name not in stay}
-        if moved:
-            applied.append(await nftables.apply(moved))
-        return _merge(applied)
+        taken = {name for name, farm in heirs.items() if self._owners(farm) & stay.keys()}
+        if last := {**moved, **{name: farm for name, farm in heirs.items() if name not in taken}}:
+            applied.append(await nftables.apply(last))
+        return _merge([*applied, Applied(dict.fromkeys(taken, TAKEN))])
+
+    def _owners(self, farm: NodeFarm | None) -> set[str]:
+        """Return the farms that the engine nftables has where a farm is to be."""
+        return self._nftables.sent.owners(list(farm.listeners)) if farm is not None else set()
 
     async def _not_moved(self, changes: FarmChanges, refused: Mapping[str, str]) -> dict[str, str]:
         """Return why farms cannot move to nftlb, which loses them again: the engine nftables goes on serving them.

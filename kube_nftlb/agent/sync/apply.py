@@ -12,7 +12,7 @@ from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import SentFarm
 from kube_nftlb.agent.sync.changes import FarmChange
-from kube_nftlb.agent.sync.waiting_farms import WaitingFarms
+from kube_nftlb.agent.sync.waiting_farms import Restricted, WaitingFarms
 from kube_nftlb.agent.table import layout, unserved
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
@@ -55,6 +55,15 @@ class Applier:
         if rules_refused := await self._table.update(dict(self._before(changes))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
         away = self._engines.unreachable
+        self._connections.begin(each.farm for each in changed if each.farm is not None)
+        outcome = await self._carry_out(changes, changed, restricted, away)
+        if not outcome.decide_again:
+            self._connections.end()
+        return outcome
+
+    async def _carry_out(
+        self, changes: Sequence[FarmChange], changed: Sequence[FarmChange], restricted: Restricted, away: str | None
+    ) -> Outcome:
         done = await self._engines.apply({each.name: each.farm for each in changed})
         if self._engines.unreachable != away:
             return Outcome(done.refused, done.incomplete, done.changed, decide_again=True)

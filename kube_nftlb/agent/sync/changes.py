@@ -8,7 +8,6 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
 from kube_nftlb.agent.table import farm_options, layout, source_ranges
 from kube_nftlb.agent.table.policies import Policies
-from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, lost_listeners
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.table_text import Contents
@@ -88,11 +87,7 @@ class Changes:
 
     def rules(self, key: FarmKey | None, name: str, listeners: Iterable[Listener]) -> Contents:
         """Return the rules that apply the policies of a farm at these listeners."""
-        if key is None:
-            return Contents()
-        listeners = list(listeners)
-        family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
-        return self._policies.rules(key, name, family, listeners)
+        return self._policies.rules(key, name, listeners) if key is not None else Contents()
 
     def _as_it_was(self, name: str, facts: Facts, sent: SentFarm) -> tuple[NodeFarm | None, Contents]:
         """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.

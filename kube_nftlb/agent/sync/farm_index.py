@@ -217,6 +217,10 @@ class FarmIndex:
         """Return the farm that has a listener on this node, None if none has."""
         return self._conflicts.owner(listener)
 
+    def is_refused(self, key: FarmKey) -> bool:
+        """Return True if a farm stays as it was, because its last change was refused."""
+        return key in self._refused
+
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
         """Return the facts about a farm at ``now``, in seconds of the loop's clock."""
         farm, refers = self.resolved(key), self._unreadable.get(key)

@@ -244,11 +244,17 @@ class Programmer:
             if await self.read_links(keys) or incomplete:
                 self._state.add(keys)
         if not self._state.has_work:
-            await self._links.tidy(self._may_be_served)
+            await self._links.tidy(self._may_be_served, self._is_as_before)
 
     def _may_be_served(self, name: str) -> bool:
         """Return True if an engine may have a farm as an earlier agent left it: nobody may know while nftlb is away."""
         return bool(self._engines.unreachable) or name in self._engines.sent or self._index.key(name) is not None
+
+    def _is_as_before(self, name: str) -> bool:
+        """Return True if an engine may have a farm as it was before it was last planned."""
+        key = self._index.key(name)
+        waits = key is not None and (key in self._state.queue or self._index.is_refused(key))
+        return waits or self._engines.is_away(name)
 
     def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""

@@ -236,7 +236,7 @@ class Policies:
             return policy_sets.admitting_nobody(key)
         return found.contents if found is not None else Contents()
 
-    def rules(self, key: FarmKey, farm: str, family: Family, listeners: Iterable[Listener]) -> Contents:
+    def rules(self, key: FarmKey, farm: str, listeners: Iterable[Listener]) -> Contents:
         """Return the rules that apply a farm's policies at these listeners; ``farm`` is its name on the node."""
         if (to := self._references.get(key)) is None:
             return Contents()
@@ -245,7 +245,8 @@ class Policies:
         for listener in listeners:
             sets = sorted(map(sorted, to.of(listener, self.node_ips)))
             if any(sets):
-                chain = names.policy_chain(farm, sets)
+                family: Family = "ipv6" if ":" in listener.ip else "ipv4"
+                chain = names.policy_chain(farm, sets, ipv6=family == "ipv6")
                 if chain not in chains:
                     chains[chain] = Chain(chain, tuple(self._rules(to.namespace, sets, family)))
                 elements.add(layout.listener(layout.POLICY, listener, f"jump {chain}"))

@@ -24,6 +24,8 @@ _NEXT_SILENT_S: Final = 0.2
 _ALONE_S: Final = 4.5
 """How long a holder must have been silent, beyond the questions, to be replaced without the API server's consent."""
 _NEXT_ALONE_S: Final = 1.0
+_ASKED_S: Final = 3.0
+"""How long it takes to find that a host does not answer, and to hear one that does."""
 _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
 _FREE_S: Final = 10.0
@@ -78,6 +80,8 @@ class View(NamedTuple):
     """Another node took the address from this one while it answered: it must not take it back too soon."""
     alone: bool = False
     """Took the address without the API server, and holds it until that says otherwise."""
+    cut_off: bool = False
+    """May have done so because it was this node that was cut off."""
     leaving: bool = False
     """This node drains or shuts down."""
     other_is_node: bool = False
@@ -133,7 +137,7 @@ def _decide(view: View) -> Act:
     if view.alone:
         return _answer_alone(view)
     if view.why_not_announce is not None:
-        return Act(probe=_is_next(view), why_not=view.why_not_announce)
+        return _watching(view)._replace(probe=_is_next(view), why_not=view.why_not_announce)
     if view.leaving:
         return Act(why_not=_LEAVING)
     if view.me not in view.candidates:
@@ -146,6 +150,15 @@ def _is_next(view: View) -> bool:
     soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
     new = not view.record.holder and view.candidates[:1] == (view.me,) and view.api_away_at is None
     return soon and new and not view.leaving and not (view.wire.free or view.wire.other)
+
+
+def _watching(view: View) -> Act:
+    """Watch the holder while farms of the address are programmed, which may be all the time."""
+    soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
+    if not soon or view.leaving or view.me not in view.candidates or not view.record.holder:
+        return Act()
+    act = _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
+    return Act(watch=act.watch, again=act.again)
 
 
 def _others(view: View) -> list[str]:
@@ -192,7 +205,10 @@ def _used(view: View) -> Act:
 def _seek(view: View, open_at: float) -> Act:
     """Take an address that nobody holds, or whose holder should no longer."""
     # One that leaves is out of the question, though all else speaks for it.
-    due = open_at + _turn_s(_others(view).index(view.me), _NEXT_S)
+    rank = _others(view).index(view.me)
+    due = open_at + _turn_s(rank, _NEXT_S)
+    if view.record.holder and rank < _WATCHERS and (view.api_away_at is not None or view.unwritable):
+        return _outlive(view, rank, due)
     if view.api_away_at is not None:
         return Act()
     if view.now < due:
@@ -200,6 +216,18 @@ def _seek(view: View, open_at: float) -> Act:
     if view.record.holder or (view.wire.free and view.now <= view.wire.free_at + _FREE_S):
         return Act(write=Write.CLAIM)
     return _used(view) if view.wire.other else Act(probe=True)
+
+
+def _outlive(view: View, rank: int, due: float) -> Act:
+    """Watch a holder that should no longer hold an address, as long as no Lease can say so."""
+    mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
+    if not mac:
+        return Act()
+    alone_at = silent_at + _alone_s(rank) if silent_at is not None else math.inf
+    if view.now >= alone_at:
+        return _answer_alone(view)
+    write = Write.CLAIM if view.api_away_at is None and view.now >= due else None
+    return Act(watch=mac, write=write, again=alone_at if silent_at is not None else None)
 
 
 def _stand_by(view: View) -> Act:
@@ -214,7 +242,7 @@ def _stand_by(view: View) -> Act:
     if silent_at is None:
         return _supersede(view, mac, rank)
     away = view.api_away_at is not None
-    alone_at = silent_at + _ALONE_S + _turn_s(rank, _NEXT_ALONE_S)
+    alone_at = silent_at + _alone_s(rank)
     due = alone_at if away else silent_at + _turn_s(rank, _NEXT_SILENT_S)
     # Whoever took the address from this node while it answered does not hear it: the segment is split, or this node is
     # cut off from it, and would take the address in vain.
@@ -227,7 +255,20 @@ def _stand_by(view: View) -> Act:
 
 
 def _answer_alone(view: View) -> Act:
-    return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
+    """Answer without a Lease that says so, and write one once that is possible.
+
+    A node that may have been cut off itself first asks whether the holder is there after all.
+    """
+    asks = view.record.mac if view.cut_off else ""
+    asked_at = view.api_back_at + _ASKED_S if view.cut_off else -math.inf
+    if view.api_away_at is not None or view.now < asked_at:
+        return Act(answer=True, alone=True, watch=asks, again=asked_at if view.api_away_at is None else None)
+    return Act(answer=True, alone=True, watch=asks, write=Write.CLAIM)
+
+
+def _alone_s(rank: int) -> float:
+    """Return how long a holder must have been silent to be replaced without its Lease."""
+    return _ALONE_S + _turn_s(rank, _NEXT_ALONE_S)
 
 
 def _supersede(view: View, mac: str, rank: int) -> Act:

@@ -3,7 +3,7 @@
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 
@@ -16,6 +16,10 @@ class Demand(NamedTuple):
     """Those of them that the pool prefers."""
 
 
+_latest: dict[tuple[str, Demand, frozenset[str]], tuple[str, ...]] = {}
+"""What was computed for the latest call: nodes change rarely, and to compare them is most of the work."""
+
+
 def candidates(demands: Mapping[str, Demand], held: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the nodes for each address, preferred ones first.
 
@@ -25,20 +29,22 @@ def candidates(demands: Mapping[str, Demand], held: Mapping[str, str]) -> dict[s
     without a holder, the nodes that hold the fewest come first.
     """
     counts, able = Counter(held.values()), frozenset(held.values())
-    ordered = {}
+    ordered, standbys = {}, {}
     for ip in sorted(demands):
         demand = demands[ip]
         if held.get(ip) in demand.nodes:
-            ordered[ip] = _standbys(ip, demand, able)
+            key = ip, demand, able
+            ordered[ip] = standbys[key] = _latest[key] if key in _latest else _standbys(ip, demand, able)
             continue
         ordered[ip] = tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, counts)))
         if ordered[ip]:
             # It is about to be held there: the next address counts it.
             counts[ordered[ip][0]] += 1
+    _latest.clear()
+    _latest.update(standbys)
     return ordered
 
 
-@lru_cache(maxsize=1 << 14)
 def _standbys(ip: str, demand: Demand, able: frozenset[str]) -> tuple[str, ...]:
     unable = Counter(demand.nodes - able)
     return tuple(sorted(demand.nodes, key=partial(_rank, ip, demand, unable)))

@@ -97,6 +97,8 @@ class _Known:
     wire: Wire = _NOTHING
     open_at: float | None = None
     alone: bool = False
+    cut_off: bool = False
+    """This node took the address alone, and may have been the one that was cut off."""
     yielded: bool = False
     """The responder answers again only once a state has left the address out."""
     fence: tuple[str, float] = ("", 0.0)
@@ -141,6 +143,8 @@ class Ownership:
         """Link-layer addresses of the holders that say so, and since when."""
         self._api_away_at: float | None = None
         self._api_back_at = -math.inf
+        self._unread_at: float | None = None
+        """Since when the API server has answered with errors alone."""
         self._holds = False
         """Whether the responder had a state when it was last heard."""
 
@@ -167,6 +171,7 @@ class Ownership:
 
     def record(self, ip: str, record: Record, now: float) -> None:
         """Take the Lease of an address, as it was read, written or watched."""
+        self._unread_at = None
         self._take(ip, record, now)
         if not record.version and ip not in self._addresses and ip not in self.acts:
             self._known.pop(ip, None)
@@ -217,6 +222,10 @@ class Ownership:
         act, address = self.acts.get(ip), self._addresses.get(ip, _GONE)
         return act is not None and act.answer and self._me in address.candidates
 
+    def unread(self, now: float) -> None:
+        """Take note that the API server has answered a read with an error: what this node serves may be out of date."""
+        self._unread_at = self._unread_at if self._unread_at is not None else now
+
     def failed(self, ip: str, *, refused: bool = False, unwritable: bool = False) -> None:
         """Take note that a request was refused, or not answered: the next decision is by what is seen then.
 
@@ -260,7 +269,8 @@ class Ownership:
                 return
             known.wire = _after(event, known.wire, now)
             known.yielded |= isinstance(event, Yielded)
-            known.alone = known.alone and not known.yielded
+            is_back = isinstance(event, Heard) and known.cut_off and event.mac == known.record.mac
+            known.alone = known.alone and not (known.yielded or is_back)
 
     def _ready(self, *, holds: bool) -> None:
         self._holds, self.has_responder = holds, True
@@ -269,7 +279,7 @@ class Ownership:
         for known in self._known.values():
             if not holds:
                 known.yielded |= known.alone
-                known.wire, known.alone = known.wire._replace(free=False, other=""), False
+                known.wire, known.alone = known.wire._replace(free=False, other="", silent_at=None), False
             elif known.record.holder == self._me and not known.wire.other:
                 # This agent has restarted. What the responder does not answer for any more, it tells next.
                 known.wire = known.wire._replace(free=True)
@@ -290,6 +300,9 @@ class Ownership:
             else:
                 act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
+            if not act.watch:
+                # Who watches anew has heard nothing yet.
+                known.wire = known.wire._replace(silent_at=None)
             place = Place(ip, address.link)
             answer += [place] if act.answer and not known.yielded else []
             if known.yielded:
@@ -310,7 +323,8 @@ class Ownership:
         times += [read_at] if read_at is not None else []
         watched = {peer.mac for peer in watch}
         self._outdated = {mac: at for mac, at in self._outdated.items() if mac in watched}
-        outdated_at = self._api_away_at + _OUTDATED_S if self._api_away_at is not None else math.inf
+        since = [at for at in (self._api_away_at, self._unread_at) if at is not None]
+        outdated_at = min(since, default=math.inf) + _OUTDATED_S
         times += [outdated_at] if now < outdated_at < math.inf else []
         state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence), now >= outdated_at)
         return Outcome(state, tuple(writes), reads, min(times, default=None))
@@ -331,9 +345,10 @@ class Ownership:
             self._api_away_at,
             self._api_back_at,
             known.unwritable,
-            self._outdated.get(known.wire.holder_mac or known.record.mac),
+            None if self._unread_at is not None else self._outdated.get(known.wire.holder_mac or known.record.mac),
             known.superseded_until,
             known.alone,
+            known.cut_off,
             self.leaving,
             bool(known.wire.other) and any(known.wire.other in macs for macs in self._macs.values()),
             address.mac,
@@ -357,8 +372,10 @@ class Ownership:
 
     def _alone(self, known: _Known, now: float, *, alone: bool) -> None:
         if alone and not known.alone:
+            known.cut_off = known.wire.silent_alone
+            # To one that was cut off itself its holder is to be heard.
+            known.fence = ("", 0.0) if known.cut_off else (known.record.mac, now + _FENCE_S)
             known.wire = Wire(free=True)
-            known.fence = known.record.mac, now + _FENCE_S
         known.alone = alone
 
     def _orphaned(self, now: float) -> dict[str, float]:

@@ -79,7 +79,7 @@ async def look_up(kube: Kube, target: Target, name: str) -> Meant:
     if node is not None and backends:
         raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
     chosen = backends if node is None else drain_plan.of_node(plain, everything)
-    announcing = node is not None and await node_addresses.in_use(kube)
+    announcing = node is not None and await node_addresses.in_use(kube, node)
     return Meant(plain, namespace, node, announcing, view, everything, chosen, may_read_nodes)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from kube_nftlb import errors, names
 from kube_nftlb.commands.cluster.queries import get_or_none, pools_or_none
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import NFTLB_NODES, NODES
+from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
 from kube_nftlb.prose import counted
 
 _PATIENCE_S: Final = 10.0
@@ -15,9 +15,14 @@ _PATIENCE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 
 
-async def in_use(kube: Kube) -> bool:
-    """Return True if there is a pool of addresses, as far as the user may know."""
-    return bool(await pools_or_none(kube))
+async def in_use(kube: Kube, node: JsonObject) -> bool:
+    """Return True if a node may announce addresses, or has handed them over, as far as the user may know.
+
+    Those of pools that are gone stay with their Services.
+    """
+    metadata = node["metadata"]
+    drains = names.ANNOTATION_NODE_DRAINS in (metadata.get("annotations") or {})
+    return drains or bool(await pools_or_none(kube)) or await _announced(kube, metadata["name"]) > 0
 
 
 async def hand_over(kube: Kube, node: str) -> str:

@@ -15,7 +15,9 @@ from kube_nftlb.prose import counted, some_of
 from kube_nftlb.reasons import AddressReason
 
 _NAMES: Final[dict[Family, str]] = {"ipv4": "IPv4", "ipv6": "IPv6"}
-_SHARING_MAX: Final = 64
+SHARED_MAX: Final = 64
+"""How many Services get one address: all of them are looked at whenever one changes."""
+_SHARING_MAX: Final = 1024
 """How many Services with the same key are asked for an address to share."""
 
 
@@ -246,7 +248,9 @@ def _shared(request: Request, family: Family, book: Book) -> list[Ip]:
 
 def _unshareable(request: Request, ip: Ip, book: Book) -> tuple[str, str] | None:
     """Return what has an address, and why it cannot be shared, as the end of a sentence; None if it can."""
-    for key in book.at(ip, request.key):
+    if len(others := book.at(ip, request.key)) >= SHARED_MAX:
+        return "Service", f", and so many with the same sharing key that it is full ({SHARED_MAX})"
+    for key in others:
         other = book.request(key)
         if other is None or not _same_key(request, other):
             return _kind(key), ""

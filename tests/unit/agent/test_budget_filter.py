@@ -61,3 +61,40 @@ async def test_many_are_read_as_one_list_and_less_and_less_often(others: int, ge
     reads = len(kube.lists) if lists else kube.gets // others
     assert 8 <= reads <= 20, "of 600"
     await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_objects_of_a_namespace_do_not_wait_for_the_pace_of_another() -> None:
+    kube, put, sizes = FakeKube(), list[tuple[float, str]](), dict[FarmKey, int]()
+    clock = asyncio.get_running_loop().time
+    objects = {
+        FarmKey(namespace, name): raw_farm(name, namespace=namespace, created=f"2026-01-{created}T00:00:00Z")
+        for namespace in ("noisy", "quiet")
+        for name, created in (("old", "01"), ("young", "02"))
+    }
+
+    def size(each: JsonObject) -> int:
+        return sizes.get(FarmKey.of(each), 1)
+
+    budget: Budget[FarmKey] = Budget(sys.maxsize, 1000)
+    budget_filter = NamespaceBudgetFilter(budget, FARMS, farm_rank, size, lambda _: None)
+    for key, each in objects.items():
+        kube.put(FARMS, each)
+        budget_filter.admits(key, each)
+
+    def toggle(namespace: str) -> None:
+        key = FarmKey(namespace, "old")
+        for sizes[key] in (1000, 1):
+            budget_filter.admits(key, objects[key])
+
+    reading = asyncio.create_task(
+        budget_filter.read_missing(kube, lambda each: put.append((clock(), each["metadata"]["namespace"])))
+    )
+    for _ in range(400):
+        toggle("noisy")
+        await asyncio.sleep(1)
+    began = clock()
+    toggle("quiet")
+    await asyncio.sleep(1)
+    reading.cancel()
+    assert [at - began < 1 for at, namespace in put if namespace == "quiet"] == [True]

@@ -22,6 +22,7 @@ CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
 ASIDE = Wire(other=MAC, other_at=NOW - 1)
 STOLEN = Wire(other=FOREIGN, other_at=NOW - 1)
 
+ALONE = Act(answer=True, alone=True)
 LATER = (HOLDER, "b", "c", ME)
 MANY = tuple(f"n{number}" for number in range(1000))
 
@@ -63,7 +64,9 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
     ("differs", "expected"),
     [
         ({}, Act(watch=MAC)),
-        ({"why_not_announce": LATE}, Act(why_not=LATE)),
+        ({"why_not_announce": LATE}, Act(watch=MAC, why_not=LATE)),
+        ({"why_not_announce": LATE, "wire": SILENT}, Act(watch=MAC, why_not=LATE)),
+        ({"why_not_announce": EXCLUDED}, Act(why_not=EXCLUDED)),
         ({"candidates": (HOLDER, "b", ME)}, Act(watch=MAC)),
         ({"candidates": LATER}, Act(again=120.0)),
         ({"candidates": LATER, "now": 121.0}, Act(watch=MAC, again=123.0)),
@@ -83,11 +86,18 @@ def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) ->
         ({"outdated_at": NOW, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.5)),
         ({"outdated_at": NOW, "candidates": LATER}, Act(again=120.0)),
         ({"outdated_at": 120.0, "now": 122.0, "candidates": LATER}, Act(watch=MAC, write=Write.CLAIM)),
-        ({"outdated_at": NOW, "why_not_announce": LATE}, Act(why_not=LATE)),
+        ({"outdated_at": NOW, "why_not_announce": LATE}, Act(watch=MAC, why_not=LATE)),
         ({"alone": True, "api_away_at": NOW - 9}, Act(answer=True, alone=True)),
         ({"alone": True}, Act(answer=True, alone=True, write=Write.CLAIM)),
         ({"open_at": NOW}, Act(write=Write.CLAIM)),
-        ({"open_at": NOW, "api_away_at": NOW - 9}, Act()),
+        ({"open_at": NOW, "api_away_at": NOW - 9}, Act(watch=MAC)),
+        ({"open_at": NOW, "unwritable": True}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"open_at": NOW, "unwritable": True, "wire": SILENT, "now": NOW + 4.5}, ALONE._replace(write=Write.CLAIM)),
+        ({"wire": SILENT, "unwritable": True}, Act(watch=MAC, write=Write.CLAIM, again=NOW + 4.5)),
+        ({"wire": SILENT, "unwritable": True, "now": NOW + 4.5}, ALONE._replace(write=Write.CLAIM)),
+        ({"alone": True, "cut_off": True, "api_away_at": NOW - 9}, ALONE._replace(watch=MAC)),
+        ({"alone": True, "cut_off": True, "api_back_at": NOW}, ALONE._replace(watch=MAC, again=NOW + 3)),
+        ({"alone": True, "cut_off": True, "api_back_at": NOW - 3}, ALONE._replace(watch=MAC, write=Write.CLAIM)),
         ({"wire": Wire(holder_mac=FOREIGN)}, Act(watch=FOREIGN)),
     ],
 )

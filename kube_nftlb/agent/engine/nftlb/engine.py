@@ -4,7 +4,7 @@ nftlb answers 200 although nft failed, so that success is what the kernel says (
 here and in ``steps`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,9 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections, Table
-from kube_nftlb.agent.engine.base import Applied, FarmChanges
+from kube_nftlb.agent.engine.base import TAKEN, Applied, FarmChanges
 from kube_nftlb.agent.engine.nftlb import groups, marks, steering
-from kube_nftlb.agent.engine.nftlb.mirror import TAKEN, Mirror, listeners
+from kube_nftlb.agent.engine.nftlb.mirror import Mirror, listeners
 from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.steps import plan_steps
@@ -136,16 +136,22 @@ class NftlbEngine:
         """See ``Engine``."""
         targets, untranslatable = self._translated(changes)
         farms = {name: farm for name, farm in changes.items() if farm is not None and name in targets}
-        await self._keep_ingress(farms.values())
+        if without_ingress := await self._keep_ingress(farms):
+            untranslatable |= without_ingress
+            farms = {name: farm for name, farm in farms.items() if name not in without_ingress}
+            targets = {name: target for name, target in targets.items() if name not in without_ingress}
         self._suspects.expect({name: farm.version for name, farm in farms.items()})
         before = {name: self.mirror.present.get(name) for name in targets}
+        for name, target in targets.items():
+            if target is None:
+                # At once: it may be deleted though something fails after it, and then nobody asks for it again.
+                self._startup_file.forget(name)
+                self._targets.pop(name, None)
         refused, changed = await self._carry_out(targets)
         self._suspects.cleared(farms)
         await self._stale.clean(self._clock.now())
         for name, target in targets.items():
             if target is None:
-                self._startup_file.forget(name)
-                self._targets.pop(name, None)
                 if (farm := before[name]) is not None and name not in refused:
                     self._deleted[name] = farm
             else:
@@ -193,15 +199,21 @@ class NftlbEngine:
     def _steps(self, targets: Mapping[str, Target]) -> list[Step]:
         return plan_steps(self.mirror.present, targets)
 
-    async def _keep_ingress(self, farms: Iterable[NodeFarm]) -> None:
-        """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr."""
-        routing = next((each.direct for each in farms if each.direct is not None and not each.suspended), None)
+    async def _keep_ingress(self, farms: Mapping[str, NodeFarm]) -> dict[str, str]:
+        """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr.
+
+        Return the farms that cannot be served, and why.
+        """
+        direct = {name: each.direct for name, each in farms.items() if not each.suspended}
+        routing = next(filter(None, direct.values()), None)
         if routing is None:
-            return
+            return {}
         keeps = keeper(routing.inlets)
         if failed := await self.mirror.send_steps(self._steps({keeps.name: keeps})):
-            raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
+            why = f"nftlb refuses the farm that keeps its ingress chains: {failed[keeps.name]}"
+            return {name: why for name, each in direct.items() if each is not None}
         self._startup_file.verified(keeps)
+        return {}
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from kube_nftlb import errors
+from kube_nftlb.agent.engine.base import TAKEN
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import KEEPER
@@ -30,9 +31,6 @@ _PATIENCE_PER_BYTE_S = 0.0001
 """The same, for each byte of the request."""
 _PATIENCE_PER_BACKEND_S = 0.005
 """The same, for each backend of the farms that it rewrites."""
-
-TAKEN = "a farm that cannot be changed has an address of it"
-"""Why a farm is refused that is to get what another does not leave: two never share a listener in nftlb."""
 
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 

@@ -20,8 +20,8 @@ _DEFAULT_SCHED_PARAM = "srcip"
 _BY_CONNECTION = "srcip srcport"
 KEEPER = "Keeper"
 """The name of a farm of our own in nftlb; those of users never begin with a capital."""
-_KEPT_IP = "192.0.2.1"
-"""An address for documentation (RFC 5737), which nobody has."""
+_KEPT_IP = "127.0.0.1"
+"""No packet comes to it from outside, and no farm may have it (``api/rules.IP``)."""
 
 _WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
     model: [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]

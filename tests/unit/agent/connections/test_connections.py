@@ -277,3 +277,53 @@ def test_clients_that_were_challenged_once_make_room_for_others() -> None:
     assert waiting.take(WAITING_MAX, AGAIN_S).count(old) == WAITING_MAX - 4
     assert len(waiting) == 4, "those that were challenged last follow"
     assert waiting.add("many", [old] * (WAITING_MAX + 9)) == 9
+
+
+A, B, C = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3"), raw_backend("c", "10.244.1.9")
+
+
+@pytest.mark.parametrize("hears", ["while it looks", "later"])
+@pytest.mark.parametrize(
+    ("protocol", "on_gone", "state"),
+    [("TCP", "cut", 3), ("TCP", "keep", SYN_SENT), ("UDP", "keep", 3)],
+    ids=["established", "unanswered", "flow"],
+)
+async def test_connections_to_an_endpoint_that_an_engine_gets_meanwhile_go_on(
+    protocol: Protocol, on_gone: str, state: int, hears: str
+) -> None:
+    kernel, clock = FakeConntrack(), FakeClock()
+    known, served = connections(kernel, clock), sent(Listener("10.96.0.10", protocol, 80))
+
+    def web(*backends: dict[str, Any]) -> NodeFarm:
+        return wanted(protocol, backends=list(backends), onGone=on_gone)
+
+    known.changed("web", web(A, B), served)
+    for _ in range(2):
+        await known.look()
+        clock.time += 5
+    known.changed("web", web(A), served)
+    clock.time += GRACE_S
+    # By now the engine has the next change, and a client is connected to what that brings.
+    known.begin([web(A, C)])
+    to = entry(endpoint("10.244.1.9"), port=7, protocol=UDP if protocol == "UDP" else TCP, state=state)
+    kernel.entries = [to._replace(status=to.status | (2 if state == 3 else 0))]
+    find = kernel.find
+
+    async def hear() -> None:
+        known.changed("web", web(A, C), served)
+        known.end()
+
+    async def found(*arguments: Any, **more: Any) -> list[Entry]:
+        entries = await find(*arguments, **more)
+        if hears == "while it looks":
+            await hear()
+        return entries
+
+    kernel.find = found  # type: ignore[method-assign]  # as it is, while something else happens
+    await known.look()
+    await hear()
+    clock.time += 5
+    await known.look()
+    known.challenge()
+    assert len(kernel.entries) == 1
+    assert [each for each in kernel.events if each[0] == "challenged"] == []

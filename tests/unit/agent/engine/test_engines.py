@@ -42,8 +42,8 @@ class Both:
 
         engine.apply = recorded  # type: ignore[method-assign] # a fake that tells more
 
-    async def put(self, served: NodeFarm) -> Outcome:
-        return await self.applier.apply([FarmChange(served.name, served)])
+    async def put(self, *served: NodeFarm) -> Outcome:
+        return await self.applier.apply([FarmChange(each.name, each) for each in served])
 
 
 def served(engine: str, name: str = "web--http", ip: str = "10.96.0.10") -> NodeFarm:
@@ -74,6 +74,22 @@ async def test_a_farm_that_moves_is_added_before_it_is_removed(both: Both, befor
     assert both.sent == [(after, "web--http", True), (before, "web--http", False)]
     left = both.nftlb if before == "nftlb" else both.nftables
     assert not left.farms
+
+
+async def test_what_gets_the_address_of_a_farm_that_moves_to_nftlb_gets_it_as_that_leaves(both: Both) -> None:
+    await both.put(served("nftables", "f"))
+    outcome = await both.put(served("nftables", "g"), served("nftlb", "f", "10.96.0.11"))
+    assert not outcome.refused
+    assert both.nftables.farms.keys() == {"g"}
+    assert both.nftlb.farms.keys() == {"f"}
+
+
+async def test_what_gets_the_address_of_a_farm_that_cannot_move_to_nftlb_is_refused(both: Both) -> None:
+    await both.put(served("nftables", "f"))
+    both.nftlb.refused["f"] = "no"
+    outcome = await both.put(served("nftables", "g"), served("nftlb", "f", "10.96.0.11"))
+    assert outcome.refused.keys() == {"f", "g"}
+    assert both.nftables.farms.keys() == {"f"}
 
 
 @pytest.mark.parametrize("was_there", [False, True], ids=["new", "as an earlier move left it"])

@@ -53,7 +53,7 @@ def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
     """The rules that a new connection to each listener meets, by address and port."""
     wanted = farm(**spec)
     policies.refer(KEY, references(wanted))
-    contents = policies.rules(KEY, "web--http", wanted.spec.family, [each for _, each in listeners_of(wanted)])
+    contents = policies.rules(KEY, "web--http", [each for _, each in listeners_of(wanted)])
     return {" ".join(key.split(" . ")[1:]): rules for key, rules in met(policies, contents).items()}
 
 
@@ -142,7 +142,7 @@ def at_nodes(policies: Policies, wanted: Farm, *addresses: str) -> dict[str, tup
     found = {}
     for each in addresses:
         ip, port = each.split()
-        contents = policies.rules(KEY, "web--http", "ipv4", [Listener(ip, "TCP", int(port))])
+        contents = policies.rules(KEY, "web--http", [Listener(ip, "TCP", int(port))])
         found[each] = next(iter(met(policies, contents).values()), ())
     return found
 
@@ -200,7 +200,7 @@ def test_no_list_of_one_address_admits_anybody_where_it_is_not_known_which_appli
     ]
     raw = raw_farm(addresses=addresses)
     policies.refer(KEY, references(Farm.model_validate(raw)) if parsed else raw_references(raw))
-    (found,) = met(policies, policies.rules(KEY, "web--http", "ipv4", [Listener("10.0.0.9", "TCP", 80)])).values()
+    (found,) = met(policies, policies.rules(KEY, "web--http", [Listener("10.0.0.9", "TCP", 80)])).values()
     assert found == expected
 
 
@@ -209,7 +209,7 @@ def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
     before = [each for _, each in listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))]
     after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
     policies.refer(KEY, references(after))
-    (found,) = met(policies, policies.rules(KEY, "web--http", "ipv4", before)).values()
+    (found,) = met(policies, policies.rules(KEY, "web--http", before)).values()
     assert found == tuple(f"ip saddr @denied-default.{name}-ip drop" for name in "ab")
 
 
@@ -253,16 +253,16 @@ def test_a_listener_that_a_farm_has_left_needs_no_policies_any_more() -> None:
     policies.put_all({key: policy(raw())})
     for addresses in ([own, other], [other], [other]):
         policies.refer(KEY, references(farm(addresses=addresses)))
-        assert policies.rules(KEY, "web--http", "ipv4", [old]).elements
+        assert policies.rules(KEY, "web--http", [old]).elements
         assert policies.referring(key) == 1
     assert policies.problem(KEY) is None
-    assert not policies.rules(KEY, "web--http", "ipv4", [Listener("10.96.0.11", "TCP", 80)]).elements
+    assert not policies.rules(KEY, "web--http", [Listener("10.96.0.11", "TCP", 80)]).elements
     policies.settle(KEY, [old])
-    assert policies.rules(KEY, "web--http", "ipv4", [old]).elements, "an engine still has it"
+    assert policies.rules(KEY, "web--http", [old]).elements, "an engine still has it"
     policies.settle(KEY, [Listener("10.96.0.11", "TCP", 80)])
     assert policies.referring(key) == 0
     policies.refer(KEY, references(farm(addresses=[own])))
-    assert policies.rules(KEY, "web--http", "ipv4", [old]).elements, "it has come back"
+    assert policies.rules(KEY, "web--http", [old]).elements, "it has come back"
 
 
 def test_a_listener_of_which_no_engine_was_told_is_not_remembered() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster import drain_count, draining
+from kube_nftlb.commands.cluster import drain_count, draining, node_addresses
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain, undrain
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target
@@ -141,6 +141,30 @@ async def test_the_addresses_of_a_node_leave_first_also_if_it_has_no_backends(
     await undrain(HERE, "n1")
     written = [each.body["metadata"]["annotations"] for each in kube.writes if each.resource is NODES]
     assert written == [{"kube-nftlb.io/drains": "true"}, {"kube-nftlb.io/drains": None}]
+
+
+async def test_a_node_is_undrained_though_the_last_pool_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    node = raw_node("n1")
+    node["metadata"]["annotations"] = {"kube-nftlb.io/drains": "true"}
+    kube.put(NODES, node)
+    await undrain(HERE, "n1")
+    written = [each.body["metadata"]["annotations"] for each in kube.writes if each.resource is NODES]
+    assert written == [{"kube-nftlb.io/drains": None}]
+
+
+async def test_the_addresses_of_pools_that_are_gone_leave_a_node_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    monkeypatch.setattr(node_addresses, "_PATIENCE_S", 0.0)
+    kube.put(NODES, raw_node("n1"))
+    report = raw_nftlb_node("n1")
+    report["status"]["addresses"] = {"number": 2}
+    kube.put(NFTLB_NODES, report)
+    await drain(HERE, "n1", DrainOptions())
+    written = [each.body["metadata"]["annotations"] for each in kube.writes if each.resource is NODES]
+    assert written == [{"kube-nftlb.io/drains": "true"}]
 
 
 async def test_without_pools_a_node_without_backends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kube_nftlb import names
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.operator.addresses.allocate import Outcome, allocate
+from kube_nftlb.operator.addresses.allocate import SHARED_MAX, Outcome, allocate
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.cluster import ClusterAddresses
 from kube_nftlb.operator.addresses.pools import parse
@@ -197,6 +197,20 @@ def test_services_with_one_key_share_an_address(other: Json, one: Json) -> None:
     world = World()
     world.put(raw_balanced("first", "192.0.2.1", **other))
     assert world.gets(raw_balanced("web", **one)) == "192.0.2.1"
+
+
+def test_so_many_services_share_an_address_at_most() -> None:
+    world = World()
+    for number in range(SHARED_MAX):
+        ports = [{"port": 1000 + number, "protocol": "TCP"}]
+        world.put(raw_balanced(f"web-{number:03}", "192.0.2.1", annotations=KEY, ports=ports))
+    asked = world.decide(raw_balanced("web", created=LATER, annotations=ALSO))
+    assert asked.reason == "AddressTaken"
+    assert "so many with the same sharing key that it is full (64)" in asked.message
+    for number in range(3):
+        ports = [{"port": 2000 + number, "protocol": "TCP"}]
+        world.put(raw_balanced(f"zoo-{number}", "192.0.2.2", created=LATER, annotations=KEY, ports=ports))
+        assert world.gets(raw_balanced("web", created=LATER, annotations=KEY)) == "192.0.2.2"
 
 
 def test_a_service_that_cannot_share_gets_an_address_of_its_own() -> None:
