@@ -222,6 +222,21 @@ async def test_damage_is_found_and_mended(node: Node, damage: str) -> None:
     assert ask(VIPS[1]) in ENDPOINTS
 
 
+async def test_a_listener_passes_from_one_farm_to_another_that_both_restrict_clients(node: Node) -> None:
+    def change(name: str, vip: str, admitted: str, ip: str) -> FarmChange:
+        addresses = [{**LIMITED, "ip": vip, "sourceRanges": [admitted]}]
+        wanted = node_farm(farm(name, **{**spec(vip, ip), "addresses": addresses}), HERE, None)
+        return FarmChange(name, wanted)
+
+    await node.apply(change("a", VIPS[0], "127.0.1.0/24", ENDPOINTS[0]))
+    await node.apply(change("b", VIPS[1], "127.0.2.0/24", ENDPOINTS[1]))
+    exchanged = [change("a", VIPS[1], "127.0.1.0/24", ENDPOINTS[0]), change("b", VIPS[0], "127.0.2.0/24", ENDPOINTS[1])]
+    applied = await node.applier.apply(exchanged)
+    assert not {**applied.refused, **applied.rules_refused}
+    assert [ask(VIPS[0], source=f"127.0.{number}.1") for number in (1, 2)] == ["nothing", ENDPOINTS[1]]
+    assert [ask(VIPS[1], source=f"127.0.{number}.1") for number in (1, 2)] == [ENDPOINTS[0], "nothing"]
+
+
 async def test_messages_are_numbered_anew_in_the_middle_of_a_transaction(node: Node) -> None:
     await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
     node.engine._netfilter._sequence = (1 << 32) - 4  # type: ignore[attr-defined]  # noqa: SLF001 - once in years

@@ -7,6 +7,7 @@ wherever a farm is before or after, and go once it has. A farm that is refused s
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from kube_nftlb import names
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
@@ -17,7 +18,10 @@ from kube_nftlb.agent.table import layout, unserved
 from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.table_text import Contents
+from kube_nftlb.netfilter.table_text import Chain, Contents
+
+_RESTRICTING = (f"{layout.POLICY}-", f"{layout.SOURCE_RANGES}-")
+"""How the names of the maps begin that lead to what restricts clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Applier:
                 owners = (each.name, rules_owner(each.name))
                 self._verified.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
         restricted = self._waiting.restricted(changes)
-        if rules_refused := await self._table.update(dict(self._before(changes))):
+        if rules_refused := await self._table.update(_of_both(dict(self._before(changes)))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
         away = self._engines.unreachable
         self._connections.begin(each.farm for each in changed if each.farm is not None)
@@ -192,6 +196,32 @@ class Applier:
         """
         in_nftables, in_nftlb = self._engines.in_nftables(name), self._engines.in_nftlb(name)
         return layout.refused(in_nftables - served) | layout.given_up(in_nftlb - served)
+
+
+def _of_both(before: Mapping[str, Contents]) -> dict[str, Contents]:
+    """Have clients of a listener that passes from one farm to another pass the restrictions of both meanwhile."""
+    values: dict[tuple[str, str], dict[str, None]] = {}
+    for contents in before.values():
+        for entry in contents.elements:
+            if entry.set.startswith(_RESTRICTING):
+                values.setdefault(entry[:2], {})[entry.value] = None
+    chains = {
+        key: Chain(f"both-{names.digest(*found)}", tuple(sorted(found)))
+        for key, found in values.items()
+        if len(found) > 1
+    }
+    if not chains:
+        return dict(before)
+    return {owner: _restricted_by(contents, chains) for owner, contents in before.items()}
+
+
+def _restricted_by(contents: Contents, chains: Mapping[tuple[str, str], Chain]) -> Contents:
+    both = {chains[entry[:2]] for entry in contents.elements if entry[:2] in chains}
+    elements = frozenset(
+        entry._replace(value=f"jump {chains[entry[:2]].name}") if entry[:2] in chains else entry
+        for entry in contents.elements
+    )
+    return Contents(elements, (*contents.chains, *sorted(both, key=lambda each: each.name)), contents.sets)
 
 
 def _can_follow(contents: Contents) -> bool:

@@ -15,6 +15,7 @@ from kube_nftlb.agent.dsr.record import Entry
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.address_ranges import address_range
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_backend, raw_policy
 from tests.fakes import nft
 from tests.fakes.node import until
@@ -144,3 +145,49 @@ async def test_a_pod_has_the_address_at_which_nftlb_sends_it_packets(tmp_path: P
     if how == "taken":
         assert pods.present == served
     await node.stop()
+
+
+@pytest.mark.parametrize("order", ["the leaving one first", "the taking one first"])
+@pytest.mark.parametrize("what", ["policy", "source-ranges"])
+async def test_a_listener_that_passes_to_another_farm_is_restricted_as_both_are_meanwhile(
+    node: Node, what: str, order: str
+) -> None:
+    for name in ("of-a", "of-b"):
+        node.state.put_policy(raw_policy(name, version=11))
+
+    def restricted(name: str, ip: str, ranges: str, **more: Any) -> Farm:
+        if what == "policy":
+            return farm(f"{name}--http", addresses=at(ip, type="LoadBalancer"), policies=[f"of-{name}"], **more)
+        return farm(f"{name}--http", addresses=at(ip, type="LoadBalancer", sourceRanges=[ranges]), **more)
+
+    def chains() -> set[str]:
+        """The restrictions that clients of the listener pass."""
+        entries = node.nft.sets[f"{what}-ip"].get("tcp . 10.96.0.10 . 80", "").split(",")
+        lead = next(each.strip(" {}").rpartition("jump ")[2] for each in entries if "10.96.0.10" in each)
+        return {each.rpartition("jump ")[2] for each in node.nft.chains[lead]} if lead.startswith("both-") else {lead}
+
+    a, b = "172.16.0.0/12", "192.168.0.0/16"
+    await node.program([restricted("a", "10.96.0.10", a), restricted("b", "10.96.0.12", b)], 20)
+    (of_a,) = chains()
+    met: list[set[str]] = []
+    answer = node.nftlb.answer
+
+    def noted(method: str, path: str, body: bytes) -> tuple[int, str]:
+        answered = answer(method, path, body)
+        has = node.nftlb.farms.get("b--http", {"addresses": {}})["addresses"].values()
+        if any(each["ip-addr"] == "10.96.0.10" for each in has):
+            met.append(chains())
+        return answered
+
+    node.nftlb.answer = noted  # type: ignore[method-assign]  # noted, and answered
+    changed = [("a", "10.96.0.11", a), ("b", "10.96.0.10", b)]
+    if order == "the taking one first":
+        changed.reverse()
+    for version, (name, ip, ranges) in enumerate(changed, 21):
+        node.put(restricted(name, ip, ranges, generation=2, version=version))
+    await node.settle(22)
+    (of_b,) = chains()
+    assert of_a != of_b
+    assert met
+    assert all(of_b in each for each in met), "nobody gets into b whom b keeps out"
+    assert not [name for name in node.nft.chains if name.startswith("both-")]
