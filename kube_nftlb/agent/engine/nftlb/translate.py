@@ -20,8 +20,8 @@ _DEFAULT_SCHED_PARAM = "srcip"
 _BY_CONNECTION = "srcip srcport"
 KEEPER = "Keeper"
 """The name of a farm of our own in nftlb; those of users never begin with a capital."""
-_KEPT_IP = "127.0.0.1"
-"""No packet comes to it from outside, and no farm may have it (``api/rules.IP``)."""
+_KEPT_IP = "169.254.255.254"
+"""A link-local address, which no farm may have (``api/rules.IP``), of the last 256, which nobody may (RFC 3927)."""
 
 _WIRE_FIELDS: Final[Mapping[type[BaseModel], list[tuple[str, Nftlb]]]] = {
     model: [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
