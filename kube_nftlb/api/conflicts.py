@@ -178,6 +178,10 @@ class Conflicts:
             self._losses[key] = self._loss(contenders)
         return self._losses[key]
 
+    def contenders(self, ip: str) -> set[FarmKey]:
+        """Return the farms that want an address, or ports of it."""
+        return {contender.key for contender in self._on(ip)}
+
     def owner(self, listener: Listener) -> FarmKey | None:
         """Return the farm that has a listener, or its address as a whole; None if none has."""
         address = self._address(listener.ip)

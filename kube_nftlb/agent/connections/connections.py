@@ -14,7 +14,7 @@ flows that would renew them; with the engine nftables a rule does (``engine.nfta
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -79,19 +79,21 @@ class Connections:
         self._news = asyncio.Event()
         self._begun: dict[str, NodeFarm] = {}
         """Farms that may be served by now as ``changed`` does not say yet."""
+        self._begun_endpoints: frozenset[Endpoint] | None = None
+        """Those of these farms that answer, once they are needed."""
         self._is_applying = False
         self._bypassed: list[tuple[Mapping[str, SentFarm], float]] = []
         """The farms whose rules are back, and until when connections that bypassed them are looked for, in seconds."""
         self._rules_back = asyncio.Event()
         self._problem: str | None = None
 
-    def begin(self, farms: Iterable[NodeFarm]) -> None:
+    def begin(self, farms: Mapping[str, NodeFarm | None]) -> None:
         """Note that an engine is about to serve farms so, until ``end``: what it sends to their endpoints may go on.
 
         ``changed`` comes once all farms of the batch are served, which takes long if nftlb hangs.
         """
-        self._begun |= {farm.name: farm for farm in farms}
-        self._is_applying = True
+        self._begun = {name: farm for name, farm in {**self._begun, **farms}.items() if farm is not None}
+        self._begun_endpoints, self._is_applying = None, True
 
     def end(self) -> None:
         """Note that what may be served is known."""
@@ -101,8 +103,10 @@ class Connections:
         """Return the connections to endpoints that an engine may have got since it was decided what may go on."""
         if not (found and self._begun):
             return set()
-        begun = frozenset[Endpoint]().union(*(answering_endpoints(farm.spec) for farm in self._begun.values()))
-        return {each for each in found if has(begun, each.answerer)}
+        if self._begun_endpoints is None:
+            begun = (answering_endpoints(farm.spec) for farm in self._begun.values())
+            self._begun_endpoints = frozenset[Endpoint]().union(*begun)
+        return {each for each in found if has(self._begun_endpoints, each.answerer)}
 
     def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
@@ -173,7 +177,7 @@ class Connections:
     async def look(self) -> bool:
         """Look for connections once where that is due, and end those that may not go on. Return True if any was due."""
         if not self._is_applying:
-            self._begun = {}
+            self._begun, self._begun_endpoints = {}, None
         lost = await self._forget_lost(self._clock.now())
         if allowed := self._allowed.take(self._clock.now()):
             try:
@@ -203,7 +207,7 @@ class Connections:
         else:
             metrics.STALE_CONNECTIONS_REMOVED.labels("Unanswered").inc(forgotten)
             self._unanswered.looked(began, self._clock.now())
-            if len(found) >= FOUND_MAX:
+            if spared or len(found) >= FOUND_MAX:
                 self._unanswered.again(waiting, now + _RETRY_S)
         return True
 

@@ -8,7 +8,7 @@ the agent table.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import cast
 
 from kube_nftlb import errors
@@ -178,7 +178,9 @@ class Engines:
         to_nftables = self._for(nftables, changes)
         # What gets a listener that a farm leaves for nftlb gets it as that is removed.
         leaving = {name for name, farm in self._for(nftlb, changes).items() if farm is not None} & nftables.sent.keys()
-        heirs = {name: farm for name, farm in to_nftables.items() if leaving and self._owners(farm) & leaving}
+        heirs: dict[str, NodeFarm | None] = {}
+        while leaving and (more := self._heirs(to_nftables, leaving, heirs)):
+            heirs |= more
         if now := {name: farm for name, farm in to_nftables.items() if name not in heirs}:
             applied.append(await nftables.apply(now))
         try:
@@ -195,6 +197,14 @@ class Engines:
         if last := {**moved, **{name: farm for name, farm in heirs.items() if name not in taken}}:
             applied.append(await nftables.apply(last))
         return _merge([*applied, Applied(dict.fromkeys(taken, TAKEN))])
+
+    def _heirs(self, changes: FarmChanges, leaving: Set[str], known: FarmChanges) -> FarmChanges:
+        """Return further farms that are to get what those that leave, or such that wait for these, have now."""
+        return {
+            name: farm
+            for name, farm in changes.items()
+            if name not in known and self._owners(farm) - {name} & (leaving | known.keys())
+        }
 
     def _owners(self, farm: NodeFarm | None) -> set[str]:
         """Return the farms that the engine nftables has where a farm is to be."""

@@ -59,7 +59,7 @@ class Applier:
         if rules_refused := await self._table.update(_of_both(dict(self._before(changes)))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
         away = self._engines.unreachable
-        self._connections.begin(each.farm for each in changed if each.farm is not None)
+        self._connections.begin({each.name: each.farm for each in changed})
         outcome = await self._carry_out(changes, changed, restricted, away)
         if not outcome.decide_again:
             self._connections.end()

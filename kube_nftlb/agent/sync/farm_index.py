@@ -19,7 +19,7 @@ from kube_nftlb.api import budgets
 from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, Loss, farm_key, rank
 from kube_nftlb.api.farm import Farm, FarmSpec
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.endpointslices.backends import resolved_spec, services, sized_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
@@ -216,6 +216,12 @@ class FarmIndex:
     def owner(self, listener: Listener) -> FarmKey | None:
         """Return the farm that has a listener on this node, None if none has."""
         return self._conflicts.owner(listener)
+
+    def owners(self, listener: Listener) -> set[FarmKey]:
+        """Return the farms that have a listener on this node; if it is a whole address, also those with parts of it."""
+        if listener.port == ALL_PORTS:
+            return self._conflicts.contenders(listener.ip)
+        return {key} if (key := self.owner(listener)) is not None else set()
 
     def is_refused(self, key: FarmKey) -> bool:
         """Return True if a farm stays as it was, because its last change was refused."""

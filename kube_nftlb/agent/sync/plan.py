@@ -54,8 +54,8 @@ class Known(NamedTuple):
     facts: Callable[[FarmKey], Facts]
     key: Callable[[str], FarmKey | None]
     """Returns the farm with a name on the node; None if nobody knows it."""
-    owner: Callable[[Listener], FarmKey | None]
-    """Returns the farm that is to have a listener; None if none is."""
+    owners: Callable[[Listener], Collection[FarmKey]]
+    """Returns the farms that are to have a listener, or parts of it."""
     served: Served
     owned: Callable[[str], Contents]
     """Returns what the agent table has of an owner."""
@@ -129,7 +129,7 @@ def _heirs(name: str, listeners: Collection[Listener], known: Known) -> set[str]
     """Return the farms that are to get what a farm leaves as it comes to have just these listeners."""
     sent = known.served.sent.get(name)
     given_up = sent.listeners.difference(listeners) if sent is not None else ()
-    return {names.node_farm_name(*key) for key in map(known.owner, given_up) if key is not None}
+    return {names.node_farm_name(*key) for listener in given_up for key in known.owners(listener)}
 
 
 class _Decisions:

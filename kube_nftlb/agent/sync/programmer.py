@@ -107,7 +107,7 @@ class Programmer:
             return self._index.facts(key, links, now)
 
         index, table = self._index, self._table
-        planned = plan(keys, Known(facts, index.key, index.owner, self._engines, table.owned, self._changes))
+        planned = plan(keys, Known(facts, index.key, index.owners, self._engines, table.owned, self._changes))
         served = (each.key for each in planned.values() if isinstance(each.decision, Serve))
         # At once: a farm may change before it is applied.
         self._state.policies.sending(key for key in served if key is not None)

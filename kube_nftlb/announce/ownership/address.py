@@ -30,7 +30,7 @@ _PROBE_AGAIN_S: Final = 10.0
 """The interval in which a holder asks whether another host still has its address."""
 _FREE_S: Final = 10.0
 """How long the outcome of a probe counts for an address that nobody holds."""
-_SURE_S: Final = 10.0
+_SURE_S: Final = 15.0
 """How long this node must have reached the API server to tell that a holder alone does not: so all come back first."""
 _LEAVING: Final = Blocker(Reason.NODE_LEAVES, "the agent of this node is ending")
 
@@ -135,7 +135,7 @@ def _decide(view: View) -> Act:
     if view.record.holder == view.me:
         return _hold(view)
     if view.alone:
-        return _answer_alone(view)
+        return _answer_alone(view) if view.why_not_keep is None else Act(why_not=view.why_not_keep)
     if view.why_not_announce is not None:
         return _watching(view)._replace(probe=_is_next(view), why_not=view.why_not_announce)
     if view.leaving:
@@ -221,13 +221,12 @@ def _seek(view: View, open_at: float) -> Act:
 def _outlive(view: View, rank: int, due: float) -> Act:
     """Watch a holder that should no longer hold an address, as long as no Lease can say so."""
     mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
-    if not mac:
-        return Act()
-    alone_at = silent_at + _alone_s(rank) if silent_at is not None else math.inf
+    alone_at = silent_at + _alone_s(rank) if mac and silent_at is not None else math.inf
     if view.now >= alone_at:
         return _answer_alone(view)
     write = Write.CLAIM if view.api_away_at is None and view.now >= due else None
-    return Act(watch=mac, write=write, again=alone_at if silent_at is not None else None)
+    again = min(alone_at, due if view.now < due else math.inf)
+    return Act(watch=mac, write=write, again=again if again < math.inf else None)
 
 
 def _stand_by(view: View) -> Act:

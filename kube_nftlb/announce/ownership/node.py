@@ -155,8 +155,11 @@ class Ownership:
 
     def held_after(self, ip: str) -> str:
         """Return the next of the addresses that this node holds, round and round; empty if it holds none."""
-        held = self._held_by.get(self._me)
-        return min((each for each in held if each > ip), default=min(held, default=""))
+        return _next(self._held_by.get(self._me), ip)
+
+    def watched_after(self, ip: str) -> str:
+        """Return the same of those that it may take from their holders."""
+        return _next([each for each, act in self.acts.items() if act.watch], ip)
 
     @property
     def is_awaited(self) -> bool:
@@ -171,7 +174,9 @@ class Ownership:
 
     def record(self, ip: str, record: Record, now: float) -> None:
         """Take the Lease of an address, as it was read, written or watched."""
-        self._unread_at = None
+        if self._unread_at is not None:
+            # So that all come back before any takes something from the others.
+            self._unread_at, self._api_back_at = None, now
         self._take(ip, record, now)
         if not record.version and ip not in self._addresses and ip not in self.acts:
             self._known.pop(ip, None)
@@ -400,6 +405,10 @@ class Ownership:
         self._known[ip].alone = False
         if not self._known[ip].record.version:
             del self._known[ip]
+
+
+def _next(ips: Collection[str], ip: str) -> str:
+    return min((each for each in ips if each > ip), default=min(ips, default=""))
 
 
 def _after(event: Yielded | Probed | Silent | Heard, wire: Wire, now: float) -> Wire:

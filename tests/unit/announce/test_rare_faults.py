@@ -75,6 +75,21 @@ def test_a_holder_whose_api_server_answers_with_errors_alone_is_superseded() -> 
     assert cluster.gaps(IP, 5.0) == 0
 
 
+def test_after_errors_for_all_nobody_takes_what_others_still_serve() -> None:
+    """As after a while without a leader of etcd: each node learns by its own next read that it is over."""
+    ips = [f"192.0.2.{number}" for number in range(10, 16)]
+    cluster = settled(3, *ips)
+    before = {ip: cluster.holder(ip) for ip in ips}
+    for node in cluster.nodes.values():
+        node.ownership.unread(cluster.now)
+    cluster.run(40.0)
+    for node in cluster.nodes.values():
+        node.ownership.record(ips[0], cluster.leases[ips[0]], cluster.now)
+        cluster.run(5.0)
+    cluster.run(20.0)
+    assert {ip: cluster.leases[ip].holder for ip in ips} == before
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 4])
 def test_a_node_that_was_cut_off_takes_nothing_from_holders_that_served_all_the_time(nodes: int) -> None:
     ips = [f"192.0.2.{number}" for number in range(10, 16)]

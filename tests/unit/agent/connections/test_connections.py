@@ -304,7 +304,7 @@ async def test_connections_to_an_endpoint_that_an_engine_gets_meanwhile_go_on(
     known.changed("web", web(A), served)
     clock.time += GRACE_S
     # By now the engine has the next change, and a client is connected to what that brings.
-    known.begin([web(A, C)])
+    known.begin({"web": web(A, C)})
     to = entry(endpoint("10.244.1.9"), port=7, protocol=UDP if protocol == "UDP" else TCP, state=state)
     kernel.entries = [to._replace(status=to.status | (2 if state == 3 else 0))]
     find = kernel.find

@@ -46,12 +46,12 @@ class Node:
         def key(name: str) -> FarmKey | None:
             return FarmKey("default", name) if name in self.facts else None
 
-        def owner(listener: Listener) -> FarmKey | None:
+        def owners(listener: Listener) -> set[FarmKey]:
             farms = (each.farm for each in self.facts.values() if each.farm is not None)
             has = (each.metadata.name for each in farms if each.spec.addresses[0].ip == listener.ip)
-            return next((FarmKey("default", name) for name in has), None)
+            return {FarmKey("default", name) for name in has}
 
-        known = Known(facts, key, owner, self, lambda _: Contents(), Changes(Policies()))
+        known = Known(facts, key, owners, self, lambda _: Contents(), Changes(Policies()))
         return plan([FarmKey("default", name) for name in names], known)
 
 

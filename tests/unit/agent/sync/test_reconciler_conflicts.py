@@ -85,6 +85,28 @@ async def test_an_address_is_always_served_though_what_gets_it_comes_batches_lat
     assert [each.ip for each in node.engine.farms["external"].listeners] == ["10.96.0.2"]
 
 
+async def test_ports_of_a_whole_address_that_is_given_up_are_served_by_others_at_once(node: Node) -> None:
+    whole = farm(protocol="All", addresses=[{"ip": "10.96.0.10"}], backends=[{"name": "a", "ip": "10.244.1.2"}])
+    late = {"created": "2026-02-01T00:00:00Z"}
+    ports = [farm(f"port-{port}", addresses=[{"ip": "10.96.0.10", "ports": str(port)}], **late) for port in (80, 81)]
+    await node.program([whole, *ports], 20)
+    assert list(node.engine.farms) == ["web--http"]
+    calls: list[list[str]] = []
+    apply = node.engine.apply
+
+    async def noted(changes: FarmChanges) -> Applied:
+        calls.append(sorted(changes))
+        return await apply(changes)
+
+    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    for number in range(200):
+        node.put(farm(f"new-{number}", addresses=at(f"10.97.0.{number}"), version=21 + number))
+    node.remove(WEB, 221)
+    await node.settle(221)
+    (leaving,) = (each for each in calls if "web--http" in each)
+    assert {"port-80", "port-81"} < set(leaving)
+
+
 async def test_addresses_are_exchanged_in_one_call_of_the_engine(node: Node) -> None:
     await node.program([farm("a--http", addresses=at("10.96.0.1")), farm("b--http", addresses=at("10.96.0.2"))], 20)
     node.put(
