@@ -132,16 +132,14 @@ class Announcer:
         ip = ""
         while True:
             await asyncio.sleep(_CHECK_S)
-            if (held := self._ownership.held_after(ip)) and not self._away:
-                ip = held
+            held = self._ownership.held_after(ip)
+            # One that holds none would not know that the API server answers with errors to it, too.
+            ip = held or self._ownership.watched_after(ip)
+            if ip and not self._away:
                 await self._in_turn(ip, partial(self._read, ip))
-                if self.held([ip]).get(ip) != self._me:
+                if held and self.held([ip]).get(ip) != self._me:
                     _log.warning("the watch has missed that an address has another holder, listing all", ip=ip)
                     self._watch(tasks)
-            elif (watched := self._ownership.watched_after(ip)) and not self._away:
-                # Else it would not know that its own answers are errors, too.
-                ip = watched
-                await self._in_turn(ip, partial(self._read, ip))
 
     def _act(self, outcome: Outcome) -> None:
         if outcome.state != self._state:

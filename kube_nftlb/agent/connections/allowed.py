@@ -202,7 +202,7 @@ class AllowedConnections:
             elif closed.watch.due <= now:
                 closed.watch.looked(now)
                 due.update(dict.fromkeys(closed.targets, Allowed(name)))
-        due.update(self._of_heirs(due.keys(), now))
+        due.update(self._of_successors(due.keys(), now))
         for name, farm in list(self._waiting.items()):
             if farm.due > now:
                 continue
@@ -211,7 +211,7 @@ class AllowedConnections:
                 del self._waiting[name]
         return due
 
-    def _of_heirs(self, closed: Iterable[Target], now: float) -> Iterator[tuple[Target, Allowed]]:
+    def _of_successors(self, closed: Iterable[Target], now: float) -> Iterator[tuple[Target, Allowed]]:
         """Yield what is allowed where a farm has closed targets by now: flows to its endpoints may have begun since."""
         ports: dict[tuple[bytes, int], set[int]] = {}
         for ip, protocol, port in closed:

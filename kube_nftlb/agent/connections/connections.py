@@ -77,9 +77,9 @@ class Connections:
         self._unanswered = UnansweredConnections()
         self._challenges = Challenges()
         self._news = asyncio.Event()
-        self._begun: dict[str, NodeFarm] = {}
+        self._in_flight: dict[str, NodeFarm] = {}
         """Farms that may be served by now as ``changed`` does not say yet."""
-        self._begun_endpoints: frozenset[Endpoint] | None = None
+        self._in_flight_endpoints: frozenset[Endpoint] | None = None
         """Those of these farms that answer, once they are needed."""
         self._is_applying = False
         self._bypassed: list[tuple[Mapping[str, SentFarm], float]] = []
@@ -87,26 +87,26 @@ class Connections:
         self._rules_back = asyncio.Event()
         self._problem: str | None = None
 
-    def begin(self, farms: Mapping[str, NodeFarm | None]) -> None:
-        """Note that an engine is about to serve farms so, until ``end``: what it sends to their endpoints may go on.
+    def applying(self, farms: Mapping[str, NodeFarm | None]) -> None:
+        """Note that an engine is about to serve farms so, until ``applied``: what it sends to endpoints may go on.
 
         ``changed`` comes once all farms of the batch are served, which takes long if nftlb hangs.
         """
-        self._begun = {name: farm for name, farm in {**self._begun, **farms}.items() if farm is not None}
-        self._begun_endpoints, self._is_applying = None, True
+        self._in_flight = {name: farm for name, farm in {**self._in_flight, **farms}.items() if farm is not None}
+        self._in_flight_endpoints, self._is_applying = None, True
 
-    def end(self) -> None:
+    def applied(self) -> None:
         """Note that what may be served is known."""
         self._is_applying = False
 
     def _spared(self, found: Sequence[Entry]) -> set[Entry]:
         """Return the connections to endpoints that an engine may have got since it was decided what may go on."""
-        if not (found and self._begun):
+        if not (found and self._in_flight):
             return set()
-        if self._begun_endpoints is None:
-            begun = (answering_endpoints(farm.spec) for farm in self._begun.values())
-            self._begun_endpoints = frozenset[Endpoint]().union(*begun)
-        return {each for each in found if has(self._begun_endpoints, each.answerer)}
+        if self._in_flight_endpoints is None:
+            endpoints = (answering_endpoints(farm.spec) for farm in self._in_flight.values())
+            self._in_flight_endpoints = frozenset[Endpoint]().union(*endpoints)
+        return {each for each in found if has(self._in_flight_endpoints, each.answerer)}
 
     def changed(self, name: str, farm: NodeFarm | None, before: SentFarm | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
@@ -177,7 +177,7 @@ class Connections:
     async def look(self) -> bool:
         """Look for connections once where that is due, and end those that may not go on. Return True if any was due."""
         if not self._is_applying:
-            self._begun, self._begun_endpoints = {}, None
+            self._in_flight, self._in_flight_endpoints = {}, None
         lost = await self._forget_lost(self._clock.now())
         if allowed := self._allowed.take(self._clock.now()):
             try:

@@ -178,10 +178,8 @@ class Engines:
         to_nftables = self._for(nftables, changes)
         # What gets a listener that a farm leaves for nftlb gets it as that is removed.
         leaving = {name for name, farm in self._for(nftlb, changes).items() if farm is not None} & nftables.sent.keys()
-        heirs: dict[str, NodeFarm | None] = {}
-        while leaving and (more := self._heirs(to_nftables, leaving, heirs)):
-            heirs |= more
-        if now := {name: farm for name, farm in to_nftables.items() if name not in heirs}:
+        successors = self._successors(to_nftables, leaving)
+        if now := {name: farm for name, farm in to_nftables.items() if name not in successors}:
             applied.append(await nftables.apply(now))
         try:
             to_nftlb = {**self._for(nftlb, changes), **self._moved(nftlb, nftables, changes)}
@@ -193,18 +191,20 @@ class Engines:
             return _merge(applied)
         stay = _merge(applied).refused
         moved = {name: None for name in self._moved(nftables, nftlb, changes) if name not in stay}
-        taken = {name for name, farm in heirs.items() if self._owners(farm) & stay.keys()}
-        if last := {**moved, **{name: farm for name, farm in heirs.items() if name not in taken}}:
+        taken = self._successors(successors, stay.keys())
+        if last := {**moved, **{name: farm for name, farm in successors.items() if name not in taken}}:
             applied.append(await nftables.apply(last))
         return _merge([*applied, Applied(dict.fromkeys(taken, TAKEN))])
 
-    def _heirs(self, changes: FarmChanges, leaving: Set[str], known: FarmChanges) -> FarmChanges:
-        """Return further farms that are to get what those that leave, or such that wait for these, have now."""
-        return {
-            name: farm
-            for name, farm in changes.items()
-            if name not in known and self._owners(farm) - {name} & (leaving | known.keys())
-        }
+    def _successors(self, changes: FarmChanges, leaving: Set[str]) -> FarmChanges:
+        """Return the farms that are to get listeners of those that leave, and in turn of such successors."""
+        found = set[str]()
+        more = leaving
+        while more:
+            others = ((name, self._owners(farm) - {name}) for name, farm in changes.items() if name not in found)
+            more = {name for name, owners in others if not more.isdisjoint(owners)}
+            found |= more
+        return {name: farm for name, farm in changes.items() if name in found}
 
     def _owners(self, farm: NodeFarm | None) -> set[str]:
         """Return the farms that the engine nftables has where a farm is to be."""

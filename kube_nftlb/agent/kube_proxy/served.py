@@ -83,8 +83,8 @@ def _is_over(each: Served, ours: Ours) -> bool:
     if each.service is None:
         return False
     slices = [part for part in ours.slices(each.service) if part.family == each.family]
-    endpoints = [endpoint for part in slices for endpoint in part.endpoints]
-    if not any(each.ready or (each.serving and each.terminating) for each in endpoints):
+    endpoints = (endpoint for part in slices for endpoint in part.endpoints)
+    if not any(endpoint.ready or (endpoint.serving and endpoint.terminating) for endpoint in endpoints):
         return True
     farms = [farm for farm in ours.farms(each.service) if farm.spec.family == each.family]
     if each.ip is None and not ours.node_ips.get(each.family):

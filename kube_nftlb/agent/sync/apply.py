@@ -4,6 +4,7 @@ There is no moment without the rules that keep clients out: they are in the agen
 wherever a farm is before or after, and go once it has. A farm that is refused stays where it was, and so do its rules.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -58,16 +59,16 @@ class Applier:
         restricted = self._waiting.restricted(changes)
         if rules_refused := await self._table.update(_of_both(dict(self._before(changes)))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
-        away = self._engines.unreachable
-        self._connections.begin({each.name: each.farm for each in changed})
-        outcome = await self._carry_out(changes, changed, restricted, away)
+        self._connections.applying({each.name: each.farm for each in changed})
+        outcome = await self._carry_out(changes, changed, restricted)
         if not outcome.decide_again:
-            self._connections.end()
+            self._connections.applied()
         return outcome
 
     async def _carry_out(
-        self, changes: Sequence[FarmChange], changed: Sequence[FarmChange], restricted: Restricted, away: str | None
+        self, changes: Sequence[FarmChange], changed: Sequence[FarmChange], restricted: Restricted
     ) -> Outcome:
+        away = self._engines.unreachable
         done = await self._engines.apply({each.name: each.farm for each in changed})
         if self._engines.unreachable != away:
             return Outcome(done.refused, done.incomplete, done.changed, decide_again=True)
@@ -198,20 +199,17 @@ class Applier:
         return layout.refused(in_nftables - served) | layout.given_up(in_nftlb - served)
 
 
-def _of_both(before: Mapping[str, Contents]) -> dict[str, Contents]:
+def _of_both(before: dict[str, Contents]) -> dict[str, Contents]:
     """Have clients of a listener that passes from one farm to another pass the restrictions of both meanwhile."""
-    values: dict[tuple[str, str], dict[str, None]] = {}
+    values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for contents in before.values():
         for entry in contents.elements:
             if entry.set.startswith(_RESTRICTING):
-                values.setdefault(entry[:2], {})[entry.value] = None
-    chains = {
-        key: Chain(f"both-{names.digest(*found)}", tuple(sorted(found)))
-        for key, found in values.items()
-        if len(found) > 1
-    }
+                values[entry[:2]].add(entry.value)
+    contested = {key: tuple(sorted(found)) for key, found in values.items() if len(found) > 1}
+    chains = {key: Chain(f"both-{names.digest(*found)}", found) for key, found in contested.items()}
     if not chains:
-        return dict(before)
+        return before
     return {owner: _restricted_by(contents, chains) for owner, contents in before.items()}
 
 

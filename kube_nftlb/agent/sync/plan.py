@@ -121,11 +121,11 @@ def plan(keys: Iterable[FarmKey], known: Known) -> Plan:
             if not each.change.keep:
                 listeners = set(each.change.farm.listeners if each.change.farm is not None else ())
                 waiting.extend(known.served.owners(listeners) - planned.keys())
-                waiting.extend(_heirs(name, listeners, known) - planned.keys())
+                waiting.extend(_successors(name, listeners, known) - planned.keys())
     return planned
 
 
-def _heirs(name: str, listeners: Collection[Listener], known: Known) -> set[str]:
+def _successors(name: str, listeners: Collection[Listener], known: Known) -> set[str]:
     """Return the farms that are to get what a farm leaves as it comes to have just these listeners."""
     sent = known.served.sent.get(name)
     given_up = sent.listeners.difference(listeners) if sent is not None else ()

@@ -145,17 +145,19 @@ def _decide(view: View) -> Act:
     return _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
 
 
+def _is_programming(view: View) -> bool:
+    return view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
+
+
 def _is_next(view: View) -> bool:
     """Return whether this node is to have a new address once the kernel has its farms: it asks for it meanwhile."""
-    soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
     new = not view.record.holder and view.candidates[:1] == (view.me,) and view.api_away_at is None
-    return soon and new and not view.leaving and not (view.wire.free or view.wire.other)
+    return _is_programming(view) and new and not view.leaving and not (view.wire.free or view.wire.other)
 
 
 def _watching(view: View) -> Act:
     """Watch the holder while farms of the address are programmed, which may be all the time."""
-    soon = view.why_not_announce is not None and view.why_not_announce.reason is Reason.NOT_PROGRAMMED
-    if not soon or view.leaving or view.me not in view.candidates or not view.record.holder:
+    if not _is_programming(view) or view.leaving or view.me not in view.candidates or not view.record.holder:
         return Act()
     act = _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
     return Act(watch=act.watch, again=act.again)

@@ -305,7 +305,7 @@ class Ownership:
             else:
                 act = self.acts[ip] = decide(self._view(address, known, now))
             self._alone(known, now, alone=act.alone)
-            if not act.watch:
+            if not act.watch and known.wire.silent_at is not None:
                 # Who watches anew has heard nothing yet.
                 known.wire = known.wire._replace(silent_at=None)
             place = Place(ip, address.link)

@@ -26,7 +26,7 @@ _MUTED_FROM_BYTES = 512 << 10
 """About eight thousand elements: more than a batch of farms usually has, as programs whose transactions are ignored
 otherwise, such as nftlb, cannot be told apart meanwhile."""
 _TIMEOUT_S = 30
-_NUMBERS = (1 << 32) - 1
+_SEQUENCE_MAX = (1 << 32) - 1
 """The largest sequence number."""
 _ATTEMPTS = 5
 _RETRY_S = 0.01
@@ -115,9 +115,9 @@ class NftSocket:
             await asyncio.sleep(_RETRY_S)
 
     async def _try(self, messages: Sequence[Message], family: int) -> _Refusal | None:
-        first = (self._sequence + 1) & _NUMBERS
+        first = (self._sequence + 1) & _SEQUENCE_MAX
         data = b"".join(self._encoded(messages, family))
-        last = (self._sequence - 1) & _NUMBERS
+        last = (self._sequence - 1) & _SEQUENCE_MAX
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._send_in_thread, data, first, last
@@ -134,7 +134,7 @@ class NftSocket:
         yield self._head(_HEADER_BYTES, netlink.BATCH_END, _REQUEST, 0, _NFTABLES)
 
     def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
-        self._sequence = (self._sequence + 1) & _NUMBERS
+        self._sequence = (self._sequence + 1) & _SEQUENCE_MAX
         return _HEADER.pack(length, kind, flags, self._sequence, 0, family, 0) + _RESOURCE.pack(resource)
 
     def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
@@ -152,8 +152,8 @@ class NftSocket:
         while True:
             received = self._socket.receive()
             for kind, _, of, start, _ in netlink.parts(received):
-                position = (of - first) & _NUMBERS
-                if kind != netlink.ERROR or position > (last - first) & _NUMBERS:
+                position = (of - first) & _SEQUENCE_MAX
+                if kind != netlink.ERROR or position > (last - first) & _SEQUENCE_MAX:
                     continue
                 code = netlink.code(received, start)
                 if code and refused is None:

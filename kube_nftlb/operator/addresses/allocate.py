@@ -10,7 +10,7 @@ from kube_nftlb.api.address_ranges import Ip
 from kube_nftlb.api.base import Family
 from kube_nftlb.operator.addresses.book import Book
 from kube_nftlb.operator.addresses.pools import Pool
-from kube_nftlb.operator.addresses.requests import ALL_PORTS, GatewayKey, Holder, Request
+from kube_nftlb.operator.addresses.requests import EVERY_PORT, GatewayKey, Holder, Request
 from kube_nftlb.prose import counted, some_of
 from kube_nftlb.reasons import AddressReason
 
@@ -248,15 +248,15 @@ def _shared(request: Request, family: Family, book: Book) -> list[Ip]:
 
 def _unshareable(request: Request, ip: Ip, book: Book) -> tuple[str, str] | None:
     """Return what has an address, and why it cannot be shared, as the end of a sentence; None if it can."""
-    if len(others := book.at(ip, request.key)) >= SHARED_MAX:
-        return "Service", f", and so many with the same sharing key that it is full ({SHARED_MAX})"
-    for key in others:
+    for key in (others := book.at(ip, request.key)):
         other = book.request(key)
         if other is None or not _same_key(request, other):
             return _kind(key), ""
+        if len(others) >= SHARED_MAX:
+            return "Service", f", which {SHARED_MAX} Services share already, as many as may"
         if (shared := request.port_of_both(other)) is not None:
             protocol, port = shared
-            what = "every port of one of them" if shared == ALL_PORTS else f"the port {port}/{protocol}"
+            what = "every port of one of them" if shared == EVERY_PORT else f"the port {port}/{protocol}"
             return "Service", f", and with the same sharing key also {what}"
         if (request.local or other.local) and request.selector != other.selector:
             why = "with externalTrafficPolicy Local both need the same endpoints"

@@ -7,13 +7,14 @@ from kube_nftlb import names
 from kube_nftlb.api.address_ranges import Ip, ip_of, known_ip_of
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServiceCondition
+from kube_nftlb.api.listeners import ALL_PORTS
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.farms.annotations import listen_of
 from kube_nftlb.operator.farms.external_addresses import ADDRESSES_READ_MAX
 from kube_nftlb.operator.farms.ports import serves
 
-ALL_PORTS: Final = ("all", 0)
+EVERY_PORT: Final = ("All", ALL_PORTS)
 """Stands for every port of every protocol."""
 
 _TEXT_MAX = 253
@@ -58,9 +59,9 @@ class Request(NamedTuple):
     """A sentence about what cannot be read; then it gets nothing."""
 
     def port_of_both(self, other: "Request") -> tuple[str, int] | None:
-        """Return a port that both listen on, ALL_PORTS if one of them listens on every port; None if there is none."""
-        if ALL_PORTS in self.ports | other.ports:
-            return ALL_PORTS
+        """Return a port that both listen on, EVERY_PORT if one of them listens on every port; None if there is none."""
+        if EVERY_PORT in self.ports | other.ports:
+            return EVERY_PORT
         return min(self.ports & other.ports, default=None)
 
 
@@ -129,7 +130,7 @@ def request_of(service: Service, *, without_class: bool) -> Request | None:
 def _ports(service: Service) -> Iterator[tuple[str, int]]:
     listen = listen_of(service)
     if listen.all_ports:
-        yield ALL_PORTS
+        yield EVERY_PORT
         return
     for port in service.spec.ports:
         yield from ((port.protocol, number) for number in expand_ports(listen.ports) or [port.port])

@@ -103,8 +103,8 @@ class GatewayStore:
         self.routability = False
         """The CustomResourceDefinition of Gateways has the routability of addresses."""
         self.written: dict[Ref, Written] = {}
-        self._pending: dict[str, FairQueue[Any]] = {name: FairQueue(group=_namespace) for name in _FIELDS}
-        self._followed = False
+        self._pending: dict[str, FairQueue[Any]] = {}
+        """What has changed since somebody follows it: a replica that only stands by decides about all once it leads."""
         self._tables: Mapping[Resource, dict[Any, Any]] = {
             GATEWAY_CLASSES: self._classes,
             GATEWAYS: self._gateways,
@@ -183,14 +183,12 @@ class GatewayStore:
 
     def note(self, field: str, key: Any) -> None:
         """Note a change of something that decisions depend on."""
-        # A replica that only stands by takes nothing, and decides about everything once it leads.
-        if self._followed:
+        if field in self._pending:
             self._pending[field].add(key)
 
     def follow(self) -> None:
         """Forget what has changed: from now on ``take`` returns it."""
         self._pending = {name: FairQueue(group=_namespace) for name in _FIELDS}
-        self._followed = True
 
     def take(self, most: int) -> Changes | None:
         """Return what has changed, up to ``most`` of each kind, and forget it; None if nothing has.

@@ -69,14 +69,15 @@ class KernelTable:
 
     async def set_local_pods(self, ranges: Mapping[TableFamily, tuple[str, ...]]) -> None:
         """Set the ranges of this node's pods. If somebody has deleted the table, ``repair`` writes them."""
-        if ranges != self._rules.local_pods:
-            if self._created:
-                try:
-                    await self._nft.run(skeleton.local_pods(ranges))
-                except errors.KernelError:
-                    if await self._reader.has_chain(skeleton.seal()):
-                        raise
-            self._rules.set_local_pods(ranges)
+        if ranges == self._rules.local_pods:
+            return
+        if self._created:
+            try:
+                await self._nft.run(skeleton.local_pods(ranges))
+            except errors.KernelError:
+                if await self._reader.has_chain(skeleton.seal()):
+                    raise
+        self._rules.set_local_pods(ranges)
 
     async def release(self) -> dict[str, str]:
         """Put this table in the place of one of another layout, in one transaction.

@@ -23,8 +23,8 @@ def test_a_change_that_is_refused_is_told_and_tried_again_and_others_are_served(
         with cluster.hammer(client, other) as hammered:
             cluster.scale("web", 3, namespace)
             # nftlb has taken its rules away before it adds others.
-            told = "Refused: nftlb or the kernel refused it"
-            eventually(lambda: told in programmed().get("message", ""), "the farm tells it")
+            message = "Refused: nftlb or the kernel refused it"
+            eventually(lambda: message in programmed().get("message", ""), "the farm tells it")
             cluster.farm_has("other--http", namespace, 3)
             cluster.reaches(client, cluster.pods("web", namespace), other)
             print(programmed())

@@ -304,14 +304,14 @@ async def test_connections_to_an_endpoint_that_an_engine_gets_meanwhile_go_on(
     known.changed("web", web(A), served)
     clock.time += GRACE_S
     # By now the engine has the next change, and a client is connected to what that brings.
-    known.begin({"web": web(A, C)})
+    known.applying({"web": web(A, C)})
     to = entry(endpoint("10.244.1.9"), port=7, protocol=UDP if protocol == "UDP" else TCP, state=state)
     kernel.entries = [to._replace(status=to.status | (2 if state == 3 else 0))]
     find = kernel.find
 
     async def hear() -> None:
         known.changed("web", web(A, C), served)
-        known.end()
+        known.applied()
 
     async def found(*arguments: Any, **more: Any) -> list[Entry]:
         entries = await find(*arguments, **more)

@@ -84,7 +84,7 @@ async def test_what_gets_the_address_of_a_farm_that_moves_to_nftlb_gets_it_as_th
     assert both.nftlb.farms.keys() == {"f"}
 
 
-async def test_what_gets_the_address_of_such_an_heir_waits_with_it(both: Both) -> None:
+async def test_what_gets_the_address_of_such_a_successor_waits_with_it(both: Both) -> None:
     await both.put(served("nftables", "f"), served("nftables", "h", "10.96.0.12"))
     changes = served("nftables", "g", "10.96.0.12"), served("nftables", "h"), served("nftlb", "f", "10.96.0.11")
     outcome = await both.put(*changes)
@@ -93,6 +93,15 @@ async def test_what_gets_the_address_of_such_an_heir_waits_with_it(both: Both) -
         "g": ["10.96.0.12"],
         "h": ["10.96.0.10"],
     }
+
+
+async def test_what_gets_the_address_of_such_a_successor_is_refused_with_it(both: Both) -> None:
+    await both.put(served("nftables", "f"), served("nftables", "h", "10.96.0.12"))
+    both.nftlb.refused["f"] = "no"
+    changes = served("nftables", "g", "10.96.0.12"), served("nftables", "h"), served("nftlb", "f", "10.96.0.11")
+    outcome = await both.put(*changes)
+    assert outcome.refused.keys() == {"f", "g", "h"}
+    assert both.nftables.farms.keys() == {"f", "h"}
 
 
 async def test_what_gets_the_address_of_a_farm_that_cannot_move_to_nftlb_is_refused(both: Both) -> None:

@@ -18,6 +18,19 @@ def key(name: str) -> FarmKey:
     return FarmKey("default", name)
 
 
+def noted_calls(node: Node) -> list[list[str]]:
+    """The names of the farms that change in each call of the engine from now on."""
+    calls: list[list[str]] = []
+    apply = node.engine.apply
+
+    async def noted(changes: FarmChanges) -> Applied:
+        calls.append(sorted(changes))
+        return await apply(changes)
+
+    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    return calls
+
+
 async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node) -> None:
     older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
     await node.program([younger, older], 20)
@@ -47,14 +60,7 @@ async def test_a_farm_that_is_valid_again_has_no_problem_any_more(node: Node) ->
 
 async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     await node.program([farm()], 20)
-    calls: list[list[str]] = []
-    apply = node.engine.apply
-
-    async def noted(changes: FarmChanges) -> Applied:
-        calls.append(sorted(changes))
-        return await apply(changes)
-
-    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    calls = noted_calls(node)
     node.remove(WEB, 21)
     await node.change(farm("late--http", version=22))
     assert list(node.engine.farms) == ["late--http"]
@@ -91,14 +97,7 @@ async def test_ports_of_a_whole_address_that_is_given_up_are_served_by_others_at
     ports = [farm(f"port-{port}", addresses=[{"ip": "10.96.0.10", "ports": str(port)}], **late) for port in (80, 81)]
     await node.program([whole, *ports], 20)
     assert list(node.engine.farms) == ["web--http"]
-    calls: list[list[str]] = []
-    apply = node.engine.apply
-
-    async def noted(changes: FarmChanges) -> Applied:
-        calls.append(sorted(changes))
-        return await apply(changes)
-
-    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    calls = noted_calls(node)
     for number in range(200):
         node.put(farm(f"new-{number}", addresses=at(f"10.97.0.{number}"), version=21 + number))
     node.remove(WEB, 221)

@@ -206,7 +206,7 @@ def test_so_many_services_share_an_address_at_most() -> None:
         world.put(raw_balanced(f"web-{number:03}", "192.0.2.1", annotations=KEY, ports=ports))
     asked = world.decide(raw_balanced("web", created=LATER, annotations=ALSO))
     assert asked.reason == "AddressTaken"
-    assert "so many with the same sharing key that it is full (64)" in asked.message
+    assert "another Service has 192.0.2.1, which 64 Services share already, as many as may" in asked.message
     for number in range(3):
         ports = [{"port": 2000 + number, "protocol": "TCP"}]
         world.put(raw_balanced(f"zoo-{number}", "192.0.2.2", created=LATER, annotations=KEY, ports=ports))
